@@ -35,6 +35,9 @@ pub enum Error {
         /// Bytes of one.
         unit: u64,
     },
+    /// A network that kernels cannot walk.
+    #[error(transparent)]
+    Plan(#[from] crate::serving::PlanError),
     /// A file with a picture that cannot be read or written.
     #[error("the picture {} cannot be served: {why}", path.display())]
     NoPicture {

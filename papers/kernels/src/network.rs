@@ -1,27 +1,24 @@
-//! A convolutional network that makes a picture larger, with ESPCN's shape (Shi and others 2016): 5 × 5 to 64 channels,
-//! 3 × 3 to 32, 3 × 3 to as many as a pixel becomes pixels, which are then put beside each other.
+//! A network of layers that kernels walk: its steps are a table in memory, which the host makes and checks. Steps
+//! convolve, pool and average; ReLU and the pixel shuffle are parts of a convolution.
 
 use warpbell::{Deadline, WaitError, block, shared_array, thread};
 
 use crate::meeting::meet_at;
 use warpbell_kernels::place::Place;
 
-/// How much wider and higher the picture becomes.
-pub const SCALE: u32 = 3;
-
-/// What a layer is. Its weights lie input channel after input channel, tap after tap of each, [`PADDED`](Self::padded)
+/// The weights of a convolution: input channel after input channel, tap after tap of each, [`padded`](Self::padded)
 /// outputs of each; then come as many biases.
-#[derive(Clone, Copy, Debug)]
-pub struct Layer {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Convolution {
     /// Channels that come in.
     pub inputs: u32,
     /// Channels that come out.
     pub outputs: u32,
-    /// Rows and columns of a kernel: odd.
+    /// Rows and columns of a kernel: one of [`SIDES`].
     pub side: u32,
 }
 
-impl Layer {
+impl Convolution {
     /// Outputs in memory: a multiple of 16, the last ones not used.
     pub const fn padded(self) -> u32 {
         self.outputs.next_multiple_of(GROUP)
@@ -36,25 +33,80 @@ impl Layer {
     pub const fn values(self) -> u32 {
         (self.inputs * self.taps() + 1) * self.padded()
     }
-}
 
-/// The network's layers.
-pub const LAYERS: [Layer; 3] = [
-    layer(1, 64, 5),
-    layer(64, 32, 3),
-    layer(32, SCALE * SCALE, 3),
-];
-
-const fn layer(inputs: u32, outputs: u32, side: u32) -> Layer {
-    Layer {
-        inputs,
-        outputs,
-        side,
+    /// Whether a block's shared memory has room for it: whole chunks of channels, with the pixels around a tile.
+    pub const fn has_room(self) -> bool {
+        let channels = at_once(self.inputs);
+        self.inputs.is_multiple_of(channels)
+            && channels * (MAX_ROWS + self.side - 1) * PITCH <= CELLS as u32
+            && channels * self.taps() * QUADS <= ROOM as u32
     }
 }
 
-/// Values of all layers' weights and biases.
-pub const WEIGHTS: u32 = LAYERS[0].values() + LAYERS[1].values() + LAYERS[2].values();
+/// Rows and columns that a convolution's kernel may have.
+pub const SIDES: [u32; 3] = [1, 3, 5];
+
+/// Pixels from one window of a [`Step::POOL`] to the next, across and down.
+pub const STRIDE: u32 = 2;
+
+/// A step of a network, as it lies in memory. Places of values are offsets into [`Network::planes`], or
+/// [`INPUT`](Self::INPUT) or [`OUTPUT`](Self::OUTPUT). Channels lie one plane after the other.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// [`CONVOLVE`](Self::CONVOLVE), [`POOL`](Self::POOL) or [`AVERAGE`](Self::AVERAGE).
+    pub kind: u32,
+    /// Channels that come in.
+    pub inputs: u32,
+    /// Channels that come out, before a shuffle.
+    pub outputs: u32,
+    /// Rows and columns of a convolution's kernel, or of a pool's window.
+    pub side: u32,
+    /// Pixels of a row that comes in.
+    pub width: u32,
+    /// Rows that come in.
+    pub height: u32,
+    /// Where the values come from.
+    pub from: u32,
+    /// Where they go.
+    pub to: u32,
+    /// Where a convolution's weights begin, in values: a multiple of 16.
+    pub weights: u32,
+    /// How many pixels of a row, and rows, a shuffle makes of the outputs of a pixel; 1 for no shuffle.
+    pub scale: u32,
+    /// 1 for a convolution whose outputs are rectified (ReLU).
+    pub rectified: u32,
+    /// 1 where all blocks meet before this step, because it reads what other blocks wrote since the last meeting.
+    pub meets: u32,
+}
+
+impl Step {
+    /// Each output is the sum of a window around its pixel in all inputs, beside the picture 0, and a bias.
+    pub const CONVOLVE: u32 = 0;
+    /// Each channel becomes the largest values of its windows, which lie [`STRIDE`] pixels apart and inside the picture.
+    pub const POOL: u32 = 1;
+    /// Each channel becomes its mean.
+    pub const AVERAGE: u32 = 2;
+    /// The place of the picture that comes in.
+    pub const INPUT: u32 = u32::MAX;
+    /// The place of the answer.
+    pub const OUTPUT: u32 = u32::MAX - 1;
+    /// Words of 8 bytes of a step in memory.
+    pub const WORDS: u32 = (size_of::<Self>() / 8) as u32;
+
+    const fn convolution(&self) -> Convolution {
+        Convolution {
+            inputs: self.inputs,
+            outputs: self.outputs,
+            side: self.side,
+        }
+    }
+}
+
+/// Windows of a pool along so many pixels, which are at least `side`.
+pub const fn windows(pixels: u32, side: u32) -> u32 {
+    pixels.saturating_sub(side) / STRIDE + 1
+}
 
 /// The most threads of a block that computes, which are a multiple of [`COLUMNS`].
 pub const MAX_THREADS: u32 = 256;
@@ -170,26 +222,28 @@ struct Outputs {
 /// A network in memory of the kernels' own, for all blocks of a kernel together. Values are floats of 4 bytes.
 ///
 /// # Safety of its kernels
-/// Kernels read and write it by plain loads and stores, whose places follow from numbers alone. Who launches one promises:
+/// Kernels read and write it by plain loads and stores, whose places follow from the steps alone. Who launches one promises:
 ///
-/// - Each place has as many words as its field says, for `width` × `height` pixels, and no two places overlap.
+/// - The steps fit each other, and each place has as many words as they go to; no two places overlap.
 /// - Nobody else touches them while the kernel runs, unless the kernel says otherwise.
 /// - The grid has [`blocks`](Self::blocks) blocks, at least 1. Each has at most [`MAX_THREADS`] threads, a multiple of
 ///   [`COLUMNS`] and not 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Network {
-    /// Pixels of a row of the picture that comes in.
-    pub width: u32,
-    /// Its rows.
-    pub height: u32,
+    /// So many [`Step`]s, one behind the other.
+    pub steps: Place,
+    /// How many there are.
+    pub count: u32,
+    /// Values of the picture that comes in.
+    pub pixels: u32,
     /// The picture, row after row.
     pub input: Place,
-    /// [`WEIGHTS`] values, layer after layer; aligned to 16 bytes.
+    /// All weights; aligned to 16 bytes.
     pub weights: Place,
-    /// Room for the first two layers' channels, one plane after the other.
-    pub planes: [Place; 2],
-    /// Room for the larger picture.
+    /// Room for what steps give to later ones.
+    pub planes: Place,
+    /// Room for the answer.
     pub output: Place,
     /// A word for each block, 0 before the first meeting.
     pub arrivals: Place,
@@ -203,10 +257,7 @@ fn values(place: Place) -> *mut f32 {
 }
 
 impl Network {
-    /// How often the blocks meet while they make a picture larger.
-    pub const MEETINGS: u64 = 2;
-
-    /// Makes the picture larger, with all threads of all blocks. Each block's part of the output is there then, the
+    /// Makes the answer of the picture, with all threads of all blocks. Each block's part of the answer is there then, the
     /// others' once they have met again. `met` counts the meetings, the first being 1.
     ///
     /// # Errors
@@ -220,56 +271,129 @@ impl Network {
             cells: shared_array![f32; CELLS],
             weights: shared_array![Four; ROOM],
         };
-        let weights = values(self.weights);
-        // Inside, because the host promises `WEIGHTS` of them.
-        let second = weights.wrapping_add(LAYERS[0].values() as usize);
-        let third = second.wrapping_add(LAYERS[1].values() as usize);
-        let [one, other] = self.planes.map(values);
-        self.layer::<0>(room, values(self.input), weights, one);
-        *met += 1;
-        // SAFETY: the caller's promise: a word for each block.
-        unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
-        self.layer::<1>(room, one, second, other);
-        *met += 1;
-        // SAFETY: the caller's promise: a word for each block.
-        unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
-        self.layer::<2>(room, other, third, values(self.output));
+        let steps = self.steps.first().cast::<Step>();
+        let mut number = 0;
+        while number < self.count {
+            // SAFETY: the caller's promise: so many steps, which nobody writes.
+            let step = unsafe { *steps.add(number as usize) };
+            number += 1;
+            // All blocks read the same steps, so that they come to the same meetings and barriers.
+            if step.meets != 0 {
+                *met += 1;
+                // SAFETY: the caller's promise: a word for each block.
+                unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
+            }
+            match (step.kind, step.side) {
+                (Step::POOL, _) => self.pool(&step),
+                (Step::AVERAGE, _) => self.average(room, &step),
+                (_, 1) => self.convolve::<1>(room, &step),
+                (_, 3) => self.convolve::<3>(room, &step),
+                _ => self.convolve::<5>(room, &step),
+            }
+        }
         Ok(())
     }
 
-    /// Layer number `NUMBER`, a tile and some of its outputs after the other.
+    /// Where the values of a place begin.
     #[inline(always)]
-    fn layer<const NUMBER: usize>(
-        &self,
-        room: Room,
-        from: *const f32,
-        weights: *const f32,
-        to: *mut f32,
-    ) {
-        let layer = const { LAYERS[NUMBER] };
-        let channels = const { at_once(LAYERS[NUMBER].inputs) };
+    fn at(&self, place: u32) -> *mut f32 {
+        match place {
+            Step::INPUT => values(self.input),
+            Step::OUTPUT => values(self.output),
+            // Inside, as the host promises.
+            offset => values(self.planes).wrapping_add(offset as usize),
+        }
+    }
+
+    /// The largest value of each window.
+    #[inline(always)]
+    fn pool(&self, step: &Step) {
+        let (from, to) = (self.at(step.from), self.at(step.to));
+        // Neither is 0: the host promises windows.
+        let across = windows(step.width, step.side).max(1);
+        let down = windows(step.height, step.side).max(1);
+        let all = step.inputs * down * across;
+        let mut index = thread::index();
+        while index < all {
+            let (line, column) = (index / across, index % across);
+            let (channel, row) = (line / down, line % down);
+            let first = (channel * step.height + STRIDE * row) * step.width + STRIDE * column;
+            let mut largest = f32::NEG_INFINITY;
+            for y in 0..step.side {
+                for x in 0..step.side {
+                    // SAFETY: a pixel of the channel, which nobody writes meanwhile.
+                    let value = unsafe { *from.add((first + y * step.width + x) as usize) };
+                    largest = if value > largest { value } else { largest };
+                }
+            }
+            // SAFETY: a value of the channel's result, which is one thread's.
+            unsafe { *to.add(index as usize) = largest };
+            index += self.blocks * block::size();
+        }
+    }
+
+    /// The mean of each channel, by a block: each thread sums some of the pixels, and the first one the threads' sums.
+    #[inline(always)]
+    fn average(&self, room: Room, step: &Step) {
+        let (from, to) = (self.at(step.from), self.at(step.to));
+        let (own, size) = (block::thread_index(), block::size());
+        let pixels = step.width * step.height;
+        let mut channel = block::index();
+        while channel < step.inputs {
+            let (mut sum, mut index) = (0.0, own);
+            while index < pixels {
+                // SAFETY: a pixel of the channel, which nobody writes meanwhile.
+                sum += unsafe { *from.add((channel * pixels + index) as usize) };
+                index += size;
+            }
+            // SAFETY: inside the array, which has more values than a block threads; each is one thread's.
+            unsafe { *room.cells.add(own as usize) = sum };
+            // All sums before the first thread adds them.
+            thread::sync_threads();
+            if own == 0 {
+                let mut all = 0.0;
+                for thread in 0..size {
+                    // SAFETY: as above; nobody writes before the barrier.
+                    all += unsafe { *room.cells.add(thread as usize) };
+                }
+                // SAFETY: the channel's one value, which is this thread's.
+                unsafe { *to.add(channel as usize) = all / pixels as f32 };
+            }
+            // All are added before the array is filled again.
+            thread::sync_threads();
+            channel += self.blocks;
+        }
+    }
+
+    /// A convolution, a tile and some of its outputs after the other. The step's side is `SIDE`.
+    #[inline(always)]
+    fn convolve<const SIDE: u32>(&self, room: Room, step: &Step) {
+        let layer = Convolution {
+            side: SIDE,
+            ..step.convolution()
+        };
+        let (from, to) = (self.at(step.from), self.at(step.to));
+        // Inside, because the host promises its values.
+        let weights = values(self.weights).wrapping_add(step.weights as usize);
+        let channels = at_once(layer.inputs);
         let groups = layer.padded() / GROUP;
         // Neither is 0: the host promises threads and pixels.
         let rows = (block::size() / COLUMNS * ROWS).max(1);
-        let across = self.width.div_ceil(COLUMNS).max(1);
-        let items = across * self.height.div_ceil(rows) * groups;
+        let across = step.width.div_ceil(COLUMNS).max(1);
+        let items = across * step.height.div_ceil(rows) * groups;
         let own = block::thread_index();
         let (x, y) = (own % COLUMNS, own / COLUMNS * ROWS);
         let biases = weights.wrapping_add((layer.inputs * layer.taps() * layer.padded()) as usize);
         let mut item = block::index();
         while item < items {
-            let (tile, group) = (item / groups, item % groups);
+            // The outputs are at least 1, and so are their groups.
+            let (tile, group) = (item / groups.max(1), item % groups.max(1));
             let (left, top) = (tile % across * COLUMNS, tile / across * rows);
             let (mut upper, mut lower) = (Sums::ZERO, Sums::ZERO);
             let mut channel = 0;
             while channel < layer.inputs {
-                self.fill(
-                    room,
-                    from,
-                    (channel, channels),
-                    layer.side,
-                    (left, top, rows),
-                );
+                let tile = Tile { left, top, rows };
+                fill::<SIDE>(room, step, from, (channel, channels), tile);
                 let taps = channels * layer.taps();
                 let mut index = own;
                 while index < taps * QUADS {
@@ -284,12 +408,12 @@ impl Network {
                 }
                 // All cells and weights before anybody sums.
                 thread::sync_threads();
-                let plane = (rows + layer.side - 1) * PITCH;
+                let plane = (rows + SIDE - 1) * PITCH;
                 for of in 0..channels {
-                    for down in 0..layer.side {
-                        for right in 0..layer.side {
+                    for down in 0..SIDE {
+                        for right in 0..SIDE {
                             let cell = of * plane + (y + down) * PITCH + x + right;
-                            let tap = of * layer.taps() + down * layer.side + right;
+                            let tap = of * layer.taps() + down * SIDE + right;
                             // SAFETY: inside the arrays, which nobody writes meanwhile.
                             let (one, other, weights) = unsafe {
                                 (
@@ -312,152 +436,149 @@ impl Network {
                 to,
                 first: group * GROUP,
             };
-            self.keep::<NUMBER>(outputs, (left + x, top + y), upper);
-            self.keep::<NUMBER>(outputs, (left + x, top + y + 1), lower);
+            keep(step, outputs, (left + x, top + y), upper);
+            keep(step, outputs, (left + x, top + y + 1), lower);
             item += self.blocks;
         }
     }
+}
 
-    /// Keeps a pixel's outputs, if the picture has it.
-    #[inline(always)]
-    fn keep<const NUMBER: usize>(&self, outputs: Outputs, (x, y): (u32, u32), sums: Sums) {
-        if (x < self.width) & (y < self.height) {
-            let Sums([a, b, c, d]) = sums;
-            self.keep_four::<NUMBER>(outputs, 0, (x, y), a);
-            self.keep_four::<NUMBER>(outputs, LANES, (x, y), b);
-            self.keep_four::<NUMBER>(outputs, 2 * LANES, (x, y), c);
-            self.keep_four::<NUMBER>(outputs, 3 * LANES, (x, y), d);
-        }
+/// Keeps a pixel's outputs, if the picture has it.
+#[inline(always)]
+fn keep(step: &Step, outputs: Outputs, (x, y): (u32, u32), sums: Sums) {
+    if (x < step.width) & (y < step.height) {
+        let Sums([a, b, c, d]) = sums;
+        keep_four(step, outputs, 0, (x, y), a);
+        keep_four(step, outputs, LANES, (x, y), b);
+        keep_four(step, outputs, 2 * LANES, (x, y), c);
+        keep_four(step, outputs, 3 * LANES, (x, y), d);
     }
+}
 
-    #[inline(always)]
-    fn keep_four<const NUMBER: usize>(
-        &self,
-        outputs: Outputs,
-        behind: u32,
-        pixel: (u32, u32),
-        Four([a, b, c, d]): Four,
-    ) {
-        let first = outputs.first + behind;
-        self.keep_one::<NUMBER>(outputs, first, pixel, a);
-        self.keep_one::<NUMBER>(outputs, first + 1, pixel, b);
-        self.keep_one::<NUMBER>(outputs, first + 2, pixel, c);
-        self.keep_one::<NUMBER>(outputs, first + 3, pixel, d);
-    }
+#[inline(always)]
+fn keep_four(
+    step: &Step,
+    outputs: Outputs,
+    behind: u32,
+    pixel: (u32, u32),
+    Four([a, b, c, d]): Four,
+) {
+    let first = outputs.first + behind;
+    keep_one(step, outputs, first, pixel, a);
+    keep_one(step, outputs, first + 1, pixel, b);
+    keep_one(step, outputs, first + 2, pixel, c);
+    keep_one(step, outputs, first + 3, pixel, d);
+}
 
-    #[inline(always)]
-    fn keep_one<const NUMBER: usize>(
-        &self,
-        outputs: Outputs,
-        output: u32,
-        (x, y): (u32, u32),
-        sum: f32,
-    ) {
-        let last = const { NUMBER == LAYERS.len() - 1 };
-        if output < const { LAYERS[NUMBER].outputs } {
-            let at = match last {
-                true => self.pixel(output, x, y),
-                false => (output * self.height + y) * self.width + x,
-            };
-            // SAFETY: the layer has a bias for each output, and room for each pixel of it, which is one thread's.
-            unsafe {
-                let value = sum + *outputs.biases.add(output as usize);
-                *outputs.to.add(at as usize) = if last { value } else { rectified(value) };
-            }
-        }
-    }
-
-    /// Takes channels of a tile into shared memory, with the pixels around it; beside the picture is 0.
-    #[inline(always)]
-    fn fill(
-        &self,
-        room: Room,
-        from: *const f32,
-        (first, channels): (u32, u32),
-        side: u32,
-        (left, top, rows): (u32, u32, u32),
-    ) {
-        let cells = channels * (rows + side - 1) * PITCH;
-        let size = block::size();
-        let cell = |index| self.cell(from, first, side, (left, top, rows), index, cells);
-        let keep = |index: u32, value: f32| {
-            if index < cells {
-                // SAFETY: a value inside the array, which is one thread's.
-                unsafe { *room.cells.add(index as usize) = value };
-            }
+#[inline(always)]
+fn keep_one(step: &Step, outputs: Outputs, output: u32, (x, y): (u32, u32), sum: f32) {
+    if output < step.outputs {
+        let at = match step.scale {
+            1 => (output * step.height + y) * step.width + x,
+            scale => shuffled(step, scale.max(1), output, (x, y)),
         };
-        let mut index = block::thread_index();
-        while index < cells {
-            // All loads before the first store, because that waits for its load, and nothing behind it begins before.
-            let one = cell(index);
-            let two = cell(index + size);
-            let three = cell(index + 2 * size);
-            let four = cell(index + 3 * size);
-            let five = cell(index + 4 * size);
-            let six = cell(index + 5 * size);
-            let seven = cell(index + 6 * size);
-            let eight = cell(index + 7 * size);
-            keep(index, one);
-            keep(index + size, two);
-            keep(index + 2 * size, three);
-            keep(index + 3 * size, four);
-            keep(index + 4 * size, five);
-            keep(index + 5 * size, six);
-            keep(index + 6 * size, seven);
-            keep(index + 7 * size, eight);
-            index += 8 * size;
+        // SAFETY: the layer has a bias for each output, and room for each pixel of it, which is one thread's.
+        unsafe {
+            let value = sum + *outputs.biases.add(output as usize);
+            *outputs.to.add(at as usize) = match step.rectified {
+                0 => value,
+                _ => rectified(value),
+            };
         }
     }
+}
 
-    /// What belongs into a cell of shared memory: a pixel, or 0 beside the picture and where nobody looks.
-    #[inline(always)]
-    fn cell(
-        &self,
-        from: *const f32,
-        first: u32,
-        side: u32,
-        (left, top, rows): (u32, u32, u32),
-        index: u32,
-        cells: u32,
-    ) -> f32 {
-        let (around, high) = (side / 2, rows + side - 1);
-        let (line, column) = (index / PITCH, index % PITCH);
-        let (channel, row) = (line / high, line % high);
-        // Beside the picture these wrap to more than it has.
-        let x = (left + column).wrapping_sub(around);
-        let y = (top + row).wrapping_sub(around);
-        let looked_at = (index < cells) & (column < COLUMNS + side - 1);
-        if looked_at & (x < self.width) & (y < self.height) {
-            let at = ((first + channel) * self.height + y) * self.width + x;
-            // SAFETY: a pixel of the plane.
-            unsafe { *from.add(at as usize) }
-        } else {
-            0.0
+/// Where an output of a pixel lies among the larger channels that a shuffle makes.
+#[inline(always)]
+fn shuffled(step: &Step, scale: u32, output: u32, (x, y): (u32, u32)) -> u32 {
+    let (line, right) = (output / scale, output % scale);
+    let (channel, down) = (line / scale, line % scale);
+    ((channel * step.height + y) * scale + down) * scale * step.width + scale * x + right
+}
+
+/// Where a block's pixels lie.
+#[derive(Clone, Copy)]
+struct Tile {
+    left: u32,
+    top: u32,
+    rows: u32,
+}
+
+/// Takes channels of a tile into shared memory, with the pixels around it; beside the picture is 0.
+#[inline(always)]
+fn fill<const SIDE: u32>(
+    room: Room,
+    step: &Step,
+    from: *const f32,
+    (first, channels): (u32, u32),
+    tile: Tile,
+) {
+    let cells = channels * (tile.rows + SIDE - 1) * PITCH;
+    let size = block::size();
+    let cell = |index| cell::<SIDE>(step, from, first, tile, index, cells);
+    let keep = |index: u32, value: f32| {
+        if index < cells {
+            // SAFETY: a value inside the array, which is one thread's.
+            unsafe { *room.cells.add(index as usize) = value };
         }
+    };
+    let mut index = block::thread_index();
+    while index < cells {
+        // All loads before the first store, because that waits for its load, and nothing behind it begins before.
+        let one = cell(index);
+        let two = cell(index + size);
+        let three = cell(index + 2 * size);
+        let four = cell(index + 3 * size);
+        let five = cell(index + 4 * size);
+        let six = cell(index + 5 * size);
+        let seven = cell(index + 6 * size);
+        let eight = cell(index + 7 * size);
+        keep(index, one);
+        keep(index + size, two);
+        keep(index + 2 * size, three);
+        keep(index + 3 * size, four);
+        keep(index + 4 * size, five);
+        keep(index + 5 * size, six);
+        keep(index + 6 * size, seven);
+        keep(index + 7 * size, eight);
+        index += 8 * size;
     }
+}
 
-    /// Where an output of a pixel lies in the larger picture.
-    #[inline(always)]
-    fn pixel(&self, output: u32, x: u32, y: u32) -> u32 {
-        let (down, right) = (output / SCALE, output % SCALE);
-        (SCALE * y + down) * SCALE * self.width + SCALE * x + right
+/// What belongs into a cell of shared memory: a pixel, or 0 beside the picture and where nobody looks.
+#[inline(always)]
+fn cell<const SIDE: u32>(
+    step: &Step,
+    from: *const f32,
+    first: u32,
+    Tile { left, top, rows }: Tile,
+    index: u32,
+    cells: u32,
+) -> f32 {
+    let (around, high) = (SIDE / 2, rows + SIDE - 1);
+    let (line, column) = (index / PITCH, index % PITCH);
+    let (channel, row) = (line / high, line % high);
+    // Beside the picture these wrap to more than it has.
+    let x = (left + column).wrapping_sub(around);
+    let y = (top + row).wrapping_sub(around);
+    let looked_at = (index < cells) & (column < COLUMNS + SIDE - 1);
+    if looked_at & (x < step.width) & (y < step.height) {
+        let at = ((first + channel) * step.height + y) * step.width + x;
+        // SAFETY: a pixel of the plane.
+        unsafe { *from.add(at as usize) }
+    } else {
+        0.0
     }
 }
 
 /// Channels that come into shared memory at a time, of so many.
 const fn at_once(channels: u32) -> u32 {
-    if channels < CHUNK { channels } else { CHUNK }
+    match channels {
+        0 => 1,
+        1..CHUNK => channels,
+        _ => CHUNK,
+    }
 }
 
-const _: () = {
-    let (first, second, third) = (LAYERS[0], LAYERS[1], LAYERS[2]);
-    // What `Room` has room for.
-    assert!((MAX_ROWS + first.side - 1) * PITCH <= CELLS as u32);
-    assert!(first.taps() * QUADS <= ROOM as u32);
-    assert!(second.side == 3 && third.side == 3 && COLUMNS + first.side - 1 <= PITCH);
-    // Whole chunks.
-    assert!(second.inputs.is_multiple_of(CHUNK) && third.inputs.is_multiple_of(CHUNK));
-    // Each layer takes what the one before gives.
-    assert!(first.inputs == 1 && second.inputs == first.outputs);
-    assert!(third.inputs == second.outputs && third.outputs == SCALE * SCALE);
-};
+// A tile with the pixels around it for the largest kernel, and the threads' sums of an average.
+const _: () = assert!(COLUMNS + SIDES[2] - 1 <= PITCH && MAX_THREADS <= CELLS as u32);

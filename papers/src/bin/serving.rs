@@ -1,4 +1,4 @@
-//! Inference serving without the CPU: pictures that are made larger, the network driven by the host and by the kernel.
+//! Inference serving without the CPU: pictures that a network of layers answers, driven by the host and by kernels.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::json;
 use warpbell_bench::parse::parse_bytes;
 use warpbell_bench::party::Party;
-use warpbell_bench::plot::Output;
+use warpbell_bench::plot::{self, Output};
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::{Screen, start};
 use warpbell_bench::run::{interrupt, place};
@@ -17,14 +17,16 @@ use warpbell_bench::setting::Setting;
 use warpbell_papers::Error;
 use warpbell_papers::application::Findings;
 use warpbell_papers::parse::parse_seconds;
-use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, files, serve};
+use warpbell_papers::serving::{
+    Answered, Architecture, CLIENT_HEADER, Client, Series, Way, files, serve,
+};
 
-/// Sends pictures to a server that makes them three times as wide and as high with a convolutional network, and
-/// sends them back, as in the evaluation of GPU-driven RDMA for inference serving.
+/// Sends pictures to a server that makes them three times as wide and as high with a convolutional network, or scores
+/// their classes, and sends the answers back, as in the evaluation of GPU-driven RDMA for inference serving.
 ///
 /// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the
-/// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph that
-/// launches itself for each picture. The client is a kernel, the same for all. Every value of every answer is
+/// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph of four
+/// kernels (wait, process, send, launch again) for each picture. The client is a kernel, the same for all. Every value of every answer is
 /// compared with a loop on the host. If a launcher has started two processes, the first one has the client and the
 /// second one the server. The HCAs are software, and no network card takes part.
 ///
@@ -35,6 +37,14 @@ use warpbell_papers::serving::{Answered, CLIENT_HEADER, Client, Series, Way, fil
 struct Arguments {
     #[command(flatten)]
     machine: Machine,
+    /// The networks that answer, one after the other; of --listen the first one
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "superresolution"
+    )]
+    network: Vec<Architecture>,
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
@@ -67,6 +77,12 @@ struct Arguments {
     /// Seconds for each side and way
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
+    /// Also show each network's latency and the server's share of a core over time, in spans of so many seconds
+    #[arg(long, value_parser = parse_seconds, value_name = "SECONDS")]
+    every: Option<f64>,
+    /// Where to write these spans, as a CSV file
+    #[arg(long, value_name = "PATH", requires = "every")]
+    csv: Option<PathBuf>,
     /// Maximum number of requests for each side and way
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000))]
     rounds: Option<u32>,
@@ -81,10 +97,10 @@ struct Arguments {
     seed: u64,
     /// Serve the clients that connect at this path, one after the other, until Ctrl-C
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
-        "warm_up", "json", "svg"])]
+        "warm_up", "every", "json", "svg"])]
     listen: Option<PathBuf>,
     /// Run only a client of the server at this path, with --picture or the first of --sides
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["network", "every", "ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server
     #[arg(long, default_value_t = 30, requires = "connect", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -122,6 +138,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let node = &setting.node;
     let usual = Series::new(node);
     let series = Series {
+        architectures: arguments.network.clone(),
         sides: match arguments.sides.is_empty() {
             true => usual.sides,
             false => arguments.sides.clone(),
@@ -142,6 +159,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         rounds: arguments.rounds.unwrap_or(usual.rounds),
         seconds: arguments.seconds,
         rate: arguments.rate,
+        every: arguments.every,
         depth: arguments.depth,
         seed: arguments.seed,
     };
@@ -165,7 +183,7 @@ fn listen(setting: &Setting, series: &Series, path: &Path) -> Result<(), Error> 
         place::words(&setting.node)
     ));
     // The least; a client says how large its pictures are.
-    let case = series.case((files::FEWEST, files::FEWEST));
+    let case = series.case(series.architectures[0], (files::FEWEST, files::FEWEST));
     serve(&setting.node, &case, path, &screen)
 }
 
@@ -181,13 +199,14 @@ fn connect(
     let client = Client {
         timeout: Duration::from_secs(arguments.timeout),
         picture: series.picture.clone(),
-        case: series.case(size),
+        // The server says which network it is.
+        case: series.case(Architecture::Superresolution, size),
     };
     let (answered, larger) = client.run(&setting.node, path)?;
     screen.heading(CLIENT_HEADER);
     screen.row(answered.row(), answered.verified);
     if let Some(path) = &arguments.larger {
-        files::write(path, &larger)?;
+        files::write_larger(path, answered.architecture, &larger)?;
     }
     screen.document(&Asked {
         setting,
@@ -215,8 +234,13 @@ fn measure(
     if party.rank() > 0 {
         return Ok(());
     }
-    if let (Some(path), Some(answer)) = (&arguments.larger, &results.answer) {
-        files::write(path, answer)?;
+    if let (Some(path), Some(answer), Some(last)) =
+        (&arguments.larger, &results.answer, arguments.network.last())
+    {
+        files::write_larger(path, *last, answer)?;
+    }
+    if let Some(path) = &arguments.csv {
+        plot::write(path, &results.csv())?;
     }
     let verdicts = json!({ "verdicts": results.verdicts() });
     results.end(setting, &series, verdicts, &screen, &arguments.output)

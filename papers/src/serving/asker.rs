@@ -14,7 +14,7 @@ use warpbell_paper_kernels::serving::{ServingClient, serving_client};
 use super::data::{AskerData, place};
 use super::model::Picture;
 use super::server::Served;
-use super::{Case, Measured, PICTURES, VALUE, Way};
+use super::{Case, Measured, Moment, PICTURES, VALUE, Way};
 use crate::Error;
 use crate::distribution::Distribution;
 use crate::rig::End;
@@ -84,6 +84,8 @@ impl<'a> Asker<'a> {
             stop: interrupt::stop(self.node.placement())?,
             numbers: Slice::new(&self.numbers),
             histogram: place(&data.histogram),
+            over_time: place(&data.over_time),
+            span: case.span().as_nanos().try_into().unwrap_or(u64::MAX),
             outcome: &self.outcome,
         };
         let grid = Grid {
@@ -91,6 +93,26 @@ impl<'a> Asker<'a> {
             threads_per_block: LANES + self.comparing,
         };
         Ok(Launch::new(entry!(serving_client), grid, client))
+    }
+
+    /// What it saw in each span of time, where that was asked for, with what the server's thread had of a core meanwhile.
+    fn moments(&self, served: &Served) -> Result<Vec<Moment>, Error> {
+        let Some(span) = self.case.every else {
+            return Ok(Vec::new());
+        };
+        let words = memory::words(&self.data.over_time)?;
+        let (words, _) = words.as_chunks::<{ ServingClient::MOMENT as usize }>();
+        let all = words.iter().zip(&served.shares).zip(1..);
+        let moments = all.map(
+            |((&[requests, total, longest], &core_percent), number)| Moment {
+                seconds: f64::from(number) * span.as_secs_f64(),
+                requests,
+                mean_us: total as f64 / 1e3 / requests.max(1) as f64,
+                longest_us: longest as f64 / 1e3,
+                core_percent,
+            },
+        );
+        Ok(moments.collect())
     }
 
     /// What it saw, once it has ended, of a server that says this; nothing if Ctrl-C came before a request counted.
@@ -112,6 +134,7 @@ impl<'a> Asker<'a> {
         let seconds = number(ServingClient::NANOSECONDS) as f64 / 1e9;
         let all = rounds + u64::from(case.warm_up);
         Ok(Some(Measured {
+            architecture: case.architecture,
             way,
             width: case.width,
             height: case.height,
@@ -129,6 +152,7 @@ impl<'a> Asker<'a> {
             copy_out_us: each(served.copied_out),
             send_us: each(served.sent),
             core_percent: served.core_percent,
+            over_time: self.moments(served)?,
             wrong,
             verified: wrong == 0
                 && (counts.iter().sum::<u64>(), served.count) == (rounds, all)

@@ -13,15 +13,14 @@ use warpbell_bench::run::interrupt;
 use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{Node, Peer};
 use warpbell_paper_kernels::distribution::{BUCKETS, bucket};
-use warpbell_paper_kernels::network::SCALE;
 use warpbell_paper_kernels::path::MAX_PARTS;
 use warpbell_paper_kernels::serving::{END, is_near};
 
-use super::data::{bytes_of, enlarged, pictures};
+use super::data::{answered, bytes_of, pictures};
 use super::model::{Model, Picture};
 use super::server::post;
 use super::service::{READY, SERVED, Talk, out_of_turn};
-use super::{Case, PICTURES, VALUE, size};
+use super::{Architecture, Case, PICTURES, VALUE, size};
 use crate::Error;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, End, HostQueue};
@@ -40,6 +39,8 @@ pub struct Client {
 /// What a client saw. Times are in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answered {
+    /// The network that answered.
+    pub architecture: Architecture,
     /// Pixels of a row of a picture.
     pub width: u32,
     /// Its rows.
@@ -125,6 +126,7 @@ impl Client {
         };
         match peer.exchange(&Talk::Agreed)? {
             Talk::Agreed => Ok(Case {
+                architecture: terms.architecture,
                 parts: terms.parts,
                 piece: terms.piece,
                 depth: terms.depth,
@@ -198,7 +200,7 @@ impl Room {
         let room = Self {
             requests: end.host_memory(node, pictures.len() * bytes)?,
             returned: end.host_memory(node, case.answer().bytes as usize)?,
-            expected: enlarged(&Model::new(case.seed), &pictures),
+            expected: answered(&Model::new(case.architecture, case.seed), &pictures),
         };
         for (index, picture) in pictures.iter().enumerate() {
             let picture = bytes_of(&picture.values);
@@ -304,6 +306,7 @@ impl Seen {
         };
         let seconds = (ended - began).as_secs_f64();
         let answered = Answered {
+            architecture: case.architecture,
             width: case.width,
             height: case.height,
             rounds: self.rounds,
@@ -316,7 +319,7 @@ impl Seen {
             verified: self.wrong == 0 && guarded,
         };
         let larger = Picture {
-            width: (SCALE * case.width) as usize,
+            width: case.answer_size()[0] as usize,
             values: self.first,
         };
         Ok((answered, larger))

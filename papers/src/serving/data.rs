@@ -8,18 +8,21 @@ use warpbell_bench::run::memory::{self, Memory};
 use warpbell_host_init::{Buffer, Node, Placement};
 use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::distribution::BUCKETS;
-use warpbell_paper_kernels::network::{LAYERS, Network, SCALE};
-use warpbell_paper_kernels::serving::{Message, ServingServer};
+use warpbell_paper_kernels::network::{Network, Step};
+use warpbell_paper_kernels::serving::{Message, ServingClient, ServingServer};
 
 use super::model::{Model, Picture};
+use super::plan::Plan;
 use super::{Case, PICTURES, VALUE};
 use crate::Error;
 use crate::rig::{Driver, End};
 
 /// Where a network's values lie, and what its blocks meet by.
 pub(super) struct Rooms {
+    plan: Plan,
+    steps: Buffer,
     weights: Buffer,
-    planes: [Buffer; 2],
+    planes: Buffer,
     pub(super) arrivals: Buffer,
     /// What a server keeps from one launch to the next.
     pub(super) state: Buffer,
@@ -32,20 +35,22 @@ pub(super) struct Rooms {
 impl Rooms {
     pub(super) fn new(case: &Case, node: &Node, model: &Model) -> Result<Self, Error> {
         let own = kernels_own(node);
-        let pixels = (case.width * case.height) as usize;
-        let plane = |layer: usize| {
-            let values = pixels * LAYERS[layer].outputs as usize;
-            Buffer::placed(own, VALUE as usize * values)
-        };
+        let plan = case.plan()?;
+        let steps: Vec<u8> = plan.steps.iter().flat_map(bytes_of_step).collect();
         let weights = bytes_of(model.values());
+        let planes = VALUE as usize * plan.planes.next_multiple_of(2) as usize;
         let rooms = Self {
+            steps: Buffer::placed(own, steps.len())?,
             weights: Buffer::placed(own, weights.len())?,
-            planes: [plane(0)?, plane(1)?],
+            // At least a word, for a network of one layer.
+            planes: Buffer::placed(own, planes.max(8))?,
             arrivals: Buffer::placed(own, 8 * case.blocks as usize)?,
             state: Buffer::placed(own, 8 * ServingServer::STATE as usize)?,
             picture: whole_words(own, case.request())?,
             answer: whole_words(own, case.answer())?,
+            plan,
         };
+        rooms.steps.write(0, &steps)?;
         rooms.weights.write(0, &weights)?;
         Ok(rooms)
     }
@@ -53,11 +58,12 @@ impl Rooms {
     /// The network, with picture and answer here.
     pub(super) fn network(&self, case: &Case) -> Network {
         Network {
-            width: case.width,
-            height: case.height,
+            steps: place(&self.steps),
+            count: self.plan.steps.len() as u32,
+            pixels: case.width * case.height,
             input: place(&self.picture),
             weights: place(&self.weights),
-            planes: [place(&self.planes[0]), place(&self.planes[1])],
+            planes: place(&self.planes),
             output: place(&self.answer),
             arrivals: place(&self.arrivals),
             blocks: case.blocks,
@@ -68,6 +74,32 @@ impl Rooms {
 pub(super) fn place(buffer: &Buffer) -> Place {
     // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
     unsafe { memory::place(buffer) }
+}
+
+/// A step as kernels read it.
+fn bytes_of_step(step: &Step) -> [u8; size_of::<Step>()] {
+    let Step {
+        kind,
+        inputs,
+        outputs,
+        side,
+        width,
+        height,
+        from,
+        to,
+        weights,
+        scale,
+        rectified,
+        meets,
+    } = *step;
+    let fields = [
+        kind, inputs, outputs, side, width, height, from, to, weights, scale, rectified, meets,
+    ];
+    let mut bytes = [0; size_of::<Step>()];
+    for (bytes, field) in bytes.chunks_exact_mut(size_of::<u32>()).zip(fields) {
+        bytes.copy_from_slice(&field.to_ne_bytes());
+    }
+    bytes
 }
 
 /// Memory for a message in whole words, in which kernels go to it.
@@ -101,14 +133,14 @@ pub(super) fn pictures(case: &Case, first: Option<&Picture>) -> Vec<Picture> {
 }
 
 /// What a loop on the host makes of each.
-pub(super) fn enlarged(model: &Model, pictures: &[Picture]) -> Vec<Vec<f32>> {
+pub(super) fn answered(model: &Model, pictures: &[Picture]) -> Vec<Vec<f32>> {
     // One thread each: the loops take a while.
     thread::scope(|scope| {
-        let one = |picture| scope.spawn(move || model.enlarge(picture));
+        let one = |picture| scope.spawn(move || model.answer(picture));
         let all: Vec<_> = pictures.iter().map(one).collect();
         let joined = all.into_iter().map(|one| {
-            let larger = one.join();
-            larger.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let answer = one.join();
+            answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
         joined.collect()
     })
@@ -121,6 +153,8 @@ pub(super) struct AskerData {
     pub(super) kept: Buffer,
     /// How many requests took how long.
     pub(super) histogram: Buffer,
+    /// How many ended in each span of time, and how long they took.
+    pub(super) over_time: Buffer,
     /// Its [`PICTURES`] pictures.
     pub(super) requests: Memory,
     /// What comes back to it.
@@ -135,7 +169,7 @@ impl AskerData {
         picture: Option<&Picture>,
     ) -> Result<Self, Error> {
         let pictures = pictures(case, picture);
-        let expected = enlarged(&Model::new(case.seed), &pictures).concat();
+        let expected = answered(&Model::new(case.architecture, case.seed), &pictures).concat();
         let there = Buffer::placed(kernels_own(node), VALUE as usize * expected.len())?;
         there.write(0, &bytes_of(&expected))?;
         let request = case.request().bytes as usize;
@@ -143,6 +177,10 @@ impl AskerData {
             expected: there,
             kept: whole_words(kernels_own(node), case.answer())?,
             histogram: Buffer::placed(kernels_own(node), 8 * BUCKETS as usize)?,
+            over_time: Buffer::placed(
+                kernels_own(node),
+                8 * ServingClient::MOMENT as usize * case.spans(),
+            )?,
             requests: end.memory(node, pictures.len() * request)?,
             returned: end.memory(node, case.answer().bytes as usize)?,
         };
@@ -159,7 +197,7 @@ impl AskerData {
         self.kept.read(0, &mut bytes)?;
         let (values, _) = bytes.as_chunks::<{ VALUE as usize }>();
         Ok(Picture {
-            width: (SCALE * case.width) as usize,
+            width: case.answer_size()[0] as usize,
             values: values
                 .iter()
                 .map(|value| f32::from_ne_bytes(*value))
@@ -212,6 +250,7 @@ impl ServerData {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serving::Architecture;
 
     #[test]
     fn a_given_picture_takes_turns_with_one_of_another_answer() {
@@ -225,9 +264,11 @@ mod tests {
             assert_eq!(all.len(), 2);
             assert!(all.iter().all(|one| (one.width, one.height()) == (9, 8)));
             assert!(given.is_none_or(|given| given.values == all[0].values));
-            let model = Model::new(case.seed);
-            let [one, other] = [0, 1].map(|picture| model.enlarge(&all[picture]));
-            assert!(one != other);
+            for architecture in [Architecture::Superresolution, Architecture::Squeeze] {
+                let model = Model::new(architecture, case.seed);
+                let [one, other] = [0, 1].map(|picture| model.answer(&all[picture]));
+                assert!(one != other);
+            }
         }
     }
 }

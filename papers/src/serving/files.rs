@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufReader, BufWriter};
 use std::path::Path;
 
+use super::Architecture;
 use super::model::Picture;
 use crate::Error;
 
@@ -57,6 +58,21 @@ fn luma(pixel: &[u8]) -> f32 {
         [red, green, blue, ..] => 0.299 * value(red) + 0.587 * value(green) + 0.114 * value(blue),
         [grey, ..] => value(grey),
         [] => 0.0,
+    }
+}
+
+/// Writes the answer of a network that makes pictures larger, as [`write`] does.
+///
+/// # Errors
+/// As there; [`Error::Unfit`] for an answer that is no picture.
+pub fn write_larger(path: &Path, from: Architecture, answer: &Picture) -> Result<(), Error> {
+    match from {
+        Architecture::Superresolution => write(path, answer),
+        Architecture::Squeeze => Err(Error::Unfit {
+            what:
+                "a score of each class is no picture; choose --network superresolution for --larger"
+                    .into(),
+        }),
     }
 }
 

@@ -1,10 +1,11 @@
-//! Pictures that are made larger by a network of three layers, the server's network driven by its host or by its kernel.
+//! Pictures that a network of layers answers, the server's network driven by its host or by its kernels.
 
 mod asker;
 mod client;
 mod data;
 pub mod files;
 pub mod model;
+mod plan;
 mod series;
 mod server;
 mod service;
@@ -14,13 +15,14 @@ use std::time::Duration;
 use asker::Asker;
 use clap::ValueEnum;
 use model::Picture;
+use plan::Plan;
 use serde::Serialize;
 use server::Server;
 use warpbell_bench::cause;
 use warpbell_bench::party::Party;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::{Grid, Node};
-use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS, SCALE};
+use warpbell_paper_kernels::network::{COLUMNS, MAX_THREADS};
 use warpbell_paper_kernels::serving::Message;
 
 use crate::Error;
@@ -30,6 +32,7 @@ use crate::rig::{Driver, Ends};
 use crate::together::together;
 
 pub use client::{Answered, CLIENT_HEADER, Client};
+pub use plan::{Architecture, PlanError, PlanFault};
 pub use series::{APPLICATION, Possible, Results, Series};
 pub use service::serve;
 
@@ -48,7 +51,7 @@ pub enum Way {
     Asleep,
     /// The kernel does, and the host spins until it ends, as a synchronising call does.
     Spinning,
-    /// A graph of the kernel does, which launches itself for each request, and the host sleeps.
+    /// A graph of kernels does, which wait, compute and send, and launches itself for each request; the host sleeps.
     Graph,
 }
 
@@ -84,6 +87,8 @@ impl Way {
 /// What is served, and for how long.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Case {
+    /// The network that answers.
+    pub architecture: Architecture,
     /// Pixels of a row of a picture.
     pub width: u32,
     /// Its rows.
@@ -104,15 +109,35 @@ pub struct Case {
     pub limit: Duration,
     /// Requests a second; none for each as soon as the one before is answered.
     pub rate: Option<f64>,
+    /// The span of time of each [`Moment`], if those are wanted.
+    pub every: Option<Duration>,
     /// Depth of each queue in blocks of 64 bytes.
     pub depth: u32,
     /// Seed of weights and pictures.
     pub seed: u64,
 }
 
+/// What was measured in a span of time. Requests count from the first one behind the warm-up on, in the span in which they
+/// are answered; the thread's share of a core counts from the server's start on.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Moment {
+    /// When it ended.
+    pub seconds: f64,
+    /// Requests answered.
+    pub requests: u64,
+    /// Microseconds from post to answer, the mean; 0 without a request.
+    pub mean_us: f64,
+    /// The longest.
+    pub longest_us: f64,
+    /// Hundredths of a core that the server's thread on the host had.
+    pub core_percent: f64,
+}
+
 /// What was measured. Times are in microseconds, each for one request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
+    /// The network that answered.
+    pub architecture: Architecture,
     /// Who drove the server's network.
     pub way: Way,
     /// Pixels of a row of a picture.
@@ -139,7 +164,7 @@ pub struct Measured {
     pub wait_us: f64,
     /// From the memory that the NIC reaches to the GPU's.
     pub copy_in_us: f64,
-    /// The network of layers, a launch and its end included.
+    /// The network of layers; where the host or a graph launches it, with the launch and its end.
     pub compute_us: f64,
     /// Back.
     pub copy_out_us: f64,
@@ -147,6 +172,8 @@ pub struct Measured {
     pub send_us: f64,
     /// Hundredths of a core that the server's thread on the host had.
     pub core_percent: f64,
+    /// The same, and latencies, over time, where that was asked for.
+    pub over_time: Vec<Moment>,
     /// Values that were not what they should be, of all answers.
     pub wrong: u64,
     /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was touched, and
@@ -154,6 +181,8 @@ pub struct Measured {
     pub verified: bool,
 }
 
+/// Spans of time at most, with the one behind the end.
+const MOST_SPANS: usize = 100_001;
 /// Blocks on a CPU: each has a thread at least.
 const MOST_ON_CPU: u32 = 64;
 
@@ -170,7 +199,7 @@ fn size(width: u32, height: u32) -> String {
 }
 
 /// The columns of [`Measured::row`].
-pub const HEADER: &str = "picture    driven by               total µs   wait  copy in  compute  copy out   send   \
+pub const HEADER: &str = "network         picture    driven by               total µs   wait  copy in  compute  copy out   send   \
     median      90 %      99 %    99.9 %   longest   a second   a core's %";
 
 impl Measurement for Measured {
@@ -182,7 +211,8 @@ impl Measurement for Measured {
         let percentiles = self.distribution.percentiles();
         let percentiles: String = percentiles.map(|us| format!(" {us:>9.1}")).concat();
         format!(
-            "{:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1}{percentiles} {:>10.1} {:>12.2}{dropped}",
+            "{:<15} {:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1}{percentiles} {:>10.1} {:>12.2}{dropped}",
+            self.architecture.name(),
             size(self.width, self.height),
             self.way.name(),
             self.total_us,
@@ -206,6 +236,7 @@ impl Case {
     /// One request of a size, for tests.
     fn small(width: u32, height: u32) -> Self {
         Self {
+            architecture: Architecture::Superresolution,
             width,
             height,
             blocks: 1,
@@ -216,6 +247,7 @@ impl Case {
             rounds: 1,
             limit: Duration::from_secs(1),
             rate: None,
+            every: None,
             depth: 64,
             seed: 1,
         }
@@ -223,6 +255,30 @@ impl Case {
 }
 
 impl Case {
+    /// Pixels of a row, and rows, of an answer.
+    fn answer_size(&self) -> [u32; 2] {
+        self.architecture.answer([self.width, self.height])
+    }
+
+    /// The network for pictures of this size.
+    fn plan(&self) -> Result<Plan, PlanError> {
+        Plan::new(self.architecture.layers(), [self.width, self.height])
+    }
+
+    /// The span of each moment; without moments the whole time is one.
+    fn span(&self) -> Duration {
+        self.every.unwrap_or(self.limit)
+    }
+
+    /// How many spans there are, with one for requests that are answered behind the end.
+    fn spans(&self) -> usize {
+        let nanoseconds = self
+            .limit
+            .as_nanos()
+            .div_ceil(self.span().as_nanos().max(1));
+        nanoseconds as usize + 1
+    }
+
     fn request(&self) -> Message {
         Message {
             bytes: VALUE * self.width * self.height,
@@ -232,7 +288,7 @@ impl Case {
 
     fn answer(&self) -> Message {
         Message {
-            bytes: SCALE * SCALE * self.request().bytes,
+            bytes: VALUE * self.answer_size().iter().product::<u32>(),
             piece: self.piece,
         }
     }
@@ -245,7 +301,16 @@ impl Case {
         let pieces = self.answer().pieces(self.parts);
         let room = (self.depth / 2).min(self.threads + 1);
         let unfit = |what| Err(Error::Unfit { what });
+        self.plan()?;
+        let most = self.answer().bytes / 8;
         match () {
+            () if self.parts > most => unfit(format!(
+                "an answer has words for {most} parts, not for {}; choose fewer (--parts)",
+                self.parts
+            )),
+            () if self.every.is_some() && self.spans() > MOST_SPANS => unfit(format!(
+                "more than {MOST_SPANS} spans of time; choose longer ones (--every), or fewer --seconds"
+            )),
             () if self.parts > self.blocks => unfit(format!(
                 "{} parts want as many blocks, and there are {}; choose fewer (--parts), or more blocks (--blocks)",
                 self.parts, self.blocks
@@ -365,6 +430,7 @@ mod tests {
     #[test]
     fn kernels_are_meant_to_run_for_the_warm_up_too() {
         let case = Case {
+            architecture: Architecture::Superresolution,
             width: 16,
             height: 8,
             blocks: 2,
@@ -375,6 +441,7 @@ mod tests {
             rounds: 1,
             limit: Duration::from_secs(1),
             rate: None,
+            every: None,
             depth: 64,
             seed: 1,
         };

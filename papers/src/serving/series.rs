@@ -1,5 +1,6 @@
-//! Pictures of several sizes, each in all ways.
+//! Networks with pictures of several sizes, each in all ways.
 
+use std::fmt::Write;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ use warpbell_bench::run::{Error as RunError, StageError};
 use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;
-use super::{Case, HEADER, Measured, Way, size};
+use super::{Architecture, Case, HEADER, Measured, Moment, Way, size};
 use crate::Error;
 use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 
@@ -32,8 +33,8 @@ pub const APPLICATION: Application = Application {
         the NIC. GPU-driven: a graph of kernels that waits for the input, computes, sends and launches itself again, while \
         the host sleeps. Its figure 6 halves the total, of which our copy has no bars; its figure 7 has a core at 100 % where \
         the host synchronises, and at 0 % where it sleeps.",
-    differs: "No card: the NIC is software, and the client is a block of a kernel. In place of the graph of four kernels there \
-        is one kernel, whose blocks meet between the layers: it stays, or is launched again by a graph that launches itself. \
+    differs: "No card: the NIC is software, and the client is a block of a kernel. Beside the paper\u{2019}s graph of four kernels \
+        (wait, process, send, launch again) there is one kernel that stays; the blocks of either meet between the layers. \
         The network has ESPCN\u{2019}s shape (5 × 5 to 64 channels, 3 × 3 to 32, \
         3 × 3 to 9, which become 3 × 3 pixels), rectified between the layers, weights from a seed, single precision without \
         tensor cores. The paper does not say how large its pictures are; those of 224 × 224 are what such a model is \
@@ -44,6 +45,8 @@ pub const APPLICATION: Application = Application {
 /// Pictures that are served in all ways, one size after the other.
 #[derive(Clone, Debug, Serialize)]
 pub struct Series {
+    /// The networks that answer, one after the other.
+    pub architectures: Vec<Architecture>,
     /// Rows of a picture, and pixels of a row.
     pub sides: Vec<u32>,
     /// A picture that is served with its size, in place of these sides.
@@ -69,6 +72,8 @@ pub struct Series {
     pub seconds: f64,
     /// Requests a second; none for each as soon as the one before is answered.
     pub rate: Option<f64>,
+    /// Seconds of each moment of a curve over time, if there is to be one.
+    pub every: Option<f64>,
     /// Depth of each queue in blocks of 64 bytes.
     pub depth: u32,
     /// Seed of weights and pictures.
@@ -84,6 +89,7 @@ impl Series {
             None => (2, 32, 2, vec![16, 32, 64]),
         };
         Self {
+            architectures: vec![Architecture::Superresolution],
             sides,
             picture: None,
             ways: None,
@@ -95,14 +101,17 @@ impl Series {
             rounds: u32::MAX / 2,
             seconds: 1.0,
             rate: None,
+            every: None,
             depth: 256,
             seed: 1,
         }
     }
 
-    /// What is served of pictures of that size.
-    pub fn case(&self, (width, height): (u32, u32)) -> Case {
+    /// What a network serves of pictures of that size.
+    pub fn case(&self, architecture: Architecture, (width, height): (u32, u32)) -> Case {
+        let duration = |seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         Case {
+            architecture,
             width,
             height,
             blocks: self.blocks,
@@ -111,8 +120,9 @@ impl Series {
             piece: self.piece,
             warm_up: self.warm_up,
             rounds: self.rounds,
-            limit: Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX),
+            limit: duration(self.seconds),
             rate: self.rate,
+            every: self.every.map(duration),
             depth: self.depth,
             seed: self.seed,
         }
@@ -178,8 +188,11 @@ impl Series {
     }
 
     fn cases(&self) -> Vec<Case> {
-        let sizes = self.sizes().into_iter();
-        sizes.map(|size| self.case(size)).collect()
+        let of = |&architecture| {
+            let sizes = self.sizes().into_iter();
+            sizes.map(move |size| self.case(architecture, size))
+        };
+        self.architectures.iter().flat_map(of).collect()
     }
 }
 
@@ -201,7 +214,7 @@ pub struct Possible {
 impl Possible {
     /// How many measurements that are, for a screen.
     pub fn measurements(&self) -> u64 {
-        (self.ways.len() * self.series.sizes().len()) as u64
+        (self.ways.len() * self.series.cases().len()) as u64
     }
 
     /// Measures all; with Ctrl-C what there is until then. Of two ranks the first one has what was measured.
@@ -216,7 +229,12 @@ impl Possible {
         let mut answer = None;
         let measured =
             Measurements::of(party, &series.cases(), &self.ways, screen, |case, way| {
-                screen.step(format!("{}, {}", size(case.width, case.height), way.name()));
+                let size = size(case.width, case.height);
+                screen.step(format!(
+                    "{}, {size}, {}",
+                    case.architecture.name(),
+                    way.name()
+                ));
                 let measured = case.measure(party, node, way, series.picture.as_ref())?;
                 Ok(measured.map(|(measured, last)| {
                     answer = Some(last);
@@ -244,9 +262,51 @@ pub struct Results {
 }
 
 impl Results {
-    fn of(&self, bytes: u64, way: Way) -> Option<&Measured> {
-        let mut all = self.measured.measured.iter();
-        all.find(|result| (result.bytes, result.way) == (bytes, way))
+    /// What was measured of a network with the largest picture.
+    fn largest(&self, architecture: Architecture, way: Way) -> Option<&Measured> {
+        let all = self.measured.measured.iter();
+        let mut largest: Vec<_> = all
+            .filter(|result| (result.architecture, result.way) == (architecture, way))
+            .collect();
+        largest.sort_by_key(|result| result.bytes);
+        largest.pop()
+    }
+
+    /// The networks and ways of which something was measured.
+    fn curves(&self) -> Vec<(Architecture, Way)> {
+        let mut all = Vec::new();
+        for result in &self.measured.measured {
+            let both = (result.architecture, result.way);
+            if !all.contains(&both) {
+                all.push(both);
+            }
+        }
+        all
+    }
+
+    /// All moments, as lines of values with commas between them.
+    pub fn csv(&self) -> String {
+        let mut text = String::from(
+            "network,driven by,width,height,seconds,requests,mean (µs),longest (µs),of a core (%)\n",
+        );
+        for result in &self.measured.measured {
+            for moment in &result.over_time {
+                let _ = writeln!(
+                    text,
+                    "{},\"{}\",{},{},{:.3},{},{:.1},{:.1},{:.3}",
+                    result.architecture.name(),
+                    result.way.name(),
+                    result.width,
+                    result.height,
+                    moment.seconds,
+                    moment.requests,
+                    moment.mean_us,
+                    moment.longest_us,
+                    moment.core_percent,
+                );
+            }
+        }
+        text
     }
 }
 
@@ -258,56 +318,78 @@ impl Findings for Results {
         &self.measured
     }
 
-    /// What a request takes in all ways, and how long the slowest of so many takes with the largest picture.
+    /// What a request takes in all ways, how long the slowest of so many takes with the largest picture, and with it latency
+    /// and the thread's share of a core over time.
     fn panels(&self) -> Vec<Panel> {
         let all = &self.measured.measured;
-        let largest = all.iter().map(|result| result.bytes).max();
-        let slowest = |way| {
-            let result = largest.and_then(|bytes| self.of(bytes, way));
-            let steps = result.map_or(&[][..], |result| &result.distribution.one_of);
-            let points = steps.iter().map(|&(requests, us)| (requests as f64, us));
-            points.collect()
-        };
-        let means = |way| {
-            let results = all.iter().filter(|result| result.way == way);
-            let points = results.map(|result| (result.bytes as f64, result.total_us));
-            points.collect()
-        };
-        let curves = |points: &dyn Fn(Way) -> Vec<(f64, f64)>| -> Vec<Curve> {
-            let measured = |way: &Way| all.iter().any(|result| result.way == *way);
-            let ways = Way::ALL.into_iter().filter(measured);
-            let curve = |way: Way| Curve {
-                name: format!("driven by the {}", way.name()),
-                points: points(way),
+        let panel = |quantity, over, points: &dyn Fn(Architecture, Way) -> Vec<(f64, f64)>| {
+            let curve = |(architecture, way): (Architecture, Way)| Curve {
+                name: format!("{}, driven by the {}", architecture.name(), way.name()),
+                points: points(architecture, way),
             };
-            ways.map(curve).collect()
+            let curves: Vec<_> = self.curves().into_iter().map(curve).collect();
+            Panel {
+                quantity,
+                over,
+                curves,
+            }
         };
-        let means = Panel {
-            quantity: "from post to answer (µs)",
-            over: "picture size (bytes)",
-            curves: curves(&means),
+        let means = panel(
+            "from post to answer (µs)",
+            "picture size (bytes)",
+            &|architecture, way| {
+                let results = all
+                    .iter()
+                    .filter(|result| (result.architecture, result.way) == (architecture, way));
+                let points = results.map(|result| (result.bytes as f64, result.total_us));
+                points.collect()
+            },
+        );
+        let largest = |points: fn(&Measured) -> Vec<(f64, f64)>| {
+            move |architecture, way| self.largest(architecture, way).map_or(Vec::new(), points)
         };
-        let slowest = Panel {
-            quantity: "latency (µs)",
-            over: "requests of which one takes longer, largest picture",
-            curves: curves(&slowest),
-        };
-        // Of one request nothing can be said of two.
-        let empty = slowest.curves.iter().all(|curve| curve.points.is_empty());
-        [Some(means), (!empty).then_some(slowest)]
-            .into_iter()
-            .flatten()
-            .collect()
+        let slowest = panel(
+            "latency (µs)",
+            "requests of which one takes longer, largest picture",
+            &largest(|result| {
+                let steps = result.distribution.one_of.iter();
+                steps.map(|&(requests, us)| (requests as f64, us)).collect()
+            }),
+        );
+        let over_time = panel(
+            "latency (µs)",
+            "time (s), largest picture",
+            &largest(|result| {
+                let moments = result.over_time.iter().filter(|moment| moment.requests > 0);
+                moments
+                    .map(|moment| (moment.seconds, moment.mean_us))
+                    .collect()
+            }),
+        );
+        let core = panel(
+            "of a core (%)",
+            "time (s), largest picture",
+            &largest(|result| {
+                let moments = result.over_time.iter();
+                // A logarithmic axis has no 0.
+                let least = |moment: &Moment| moment.core_percent.max(LEAST_PERCENT);
+                moments
+                    .map(|moment| (moment.seconds, least(moment)))
+                    .collect()
+            }),
+        );
+        // Of one request nothing can be said of two, and moments are there only where they were asked for.
+        let drawn = |panel: &Panel| panel.curves.iter().any(|curve| !curve.points.is_empty());
+        let behind = [slowest, over_time, core].into_iter().filter(drawn);
+        [means].into_iter().chain(behind).collect()
     }
 
-    /// The largest picture: what the host takes over what the kernel takes, and a core over what a host that sleeps has.
+    /// The largest picture of the paper's network: what the host takes over what the kernel takes, and a core over what a host
+    /// that sleeps has.
     fn verdicts(&self) -> Vec<Verdict> {
-        let sizes = self.measured.measured.iter().map(|result| result.bytes);
-        let Some(bytes) = sizes.max() else {
-            return Vec::new();
-        };
+        let of = |way| self.largest(Architecture::Superresolution, way);
         let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];
-        let asleep = asleep.map(|(way, name)| self.of(bytes, way).map(|result| (name, result)));
+        let asleep = asleep.map(|(way, name)| of(way).map(|result| (name, result)));
         let asleep = asleep.iter().flatten();
         let total = |host: &Measured| {
             let over = asleep.clone().map(|(name, result)| Verdict {
@@ -320,7 +402,7 @@ impl Findings for Results {
             });
             over.collect::<Vec<_>>()
         };
-        let mut verdicts = self.of(bytes, Way::Host).map_or_else(Vec::new, total);
+        let mut verdicts = of(Way::Host).map_or_else(Vec::new, total);
         verdicts.extend(asleep.clone().map(|(name, result)| Verdict {
             what: format!("one core over what the host has of it that sleeps beside the {name}"),
             wanted: WANTED_ASLEEP,
@@ -331,6 +413,7 @@ impl Findings for Results {
 
     fn table(&self) -> Table {
         let columns = [
+            "network",
             "picture size",
             "driven by",
             "total (µs)",
@@ -358,7 +441,9 @@ impl Findings for Results {
                 result.send_us,
             ];
             let figures = shares.into_iter().chain(result.distribution.percentiles());
-            [size(result.width, result.height), result.way.name().into()]
+            let size = size(result.width, result.height);
+            let network = result.architecture.name().into();
+            [network, size, result.way.name().into()]
                 .into_iter()
                 .chain(figures.chain([result.per_s]).map(us))
                 .chain([format!("{:.2}", result.core_percent)])
@@ -366,7 +451,7 @@ impl Findings for Results {
         });
         let left_out = self.left_out.iter().map(|words| {
             let mut row = vec![String::new(); columns.len()];
-            row[1].clone_from(words);
+            row[2].clone_from(words);
             row
         });
         Table {
@@ -443,7 +528,7 @@ mod tests {
         let Table { columns, rows } = results.table();
         assert_eq!(rows.len(), 1);
         assert_eq!(
-            (rows[0].len(), &*rows[0][1]),
+            (rows[0].len(), &*rows[0][2]),
             (columns.len(), "graph: left out")
         );
     }

@@ -9,23 +9,24 @@ use warpbell::wqe::Remote;
 use warpbell_bench::run::launch::said;
 use warpbell_bench::run::memory;
 use warpbell_bench::{cause, nodes};
-use warpbell_host_init::{Launch, Node, QueuePair, Shared, StopWord, entry};
+use warpbell_host_init::{Grid, Launch, Node, QueuePair, Shared, StopWord, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::network::Network;
 use warpbell_paper_kernels::path::Path;
 use warpbell_paper_kernels::serving::{
-    Copied, END, Inference, Message, ServingServer, serving_inference, serving_server,
+    Copied, END, Message, ServingServer, serving_process, serving_send, serving_server,
+    serving_wait,
 };
 
 use super::data::{ServerData, place};
 use super::model::Model;
 use super::{Case, Way};
 use crate::Error;
-use crate::cpu_time::CpuTime;
+use crate::cpu_time::{CpuTime, shares};
 use crate::rig::{Driver, End, HostQueue};
 
 /// What a server says of all requests that it answered.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Served {
     pub(super) count: u64,
     pub(super) copied_in: Duration,
@@ -33,12 +34,11 @@ pub(super) struct Served {
     pub(super) copied_out: Duration,
     pub(super) sent: Duration,
     pub(super) core_percent: f64,
+    /// The same in each span of time.
+    pub(super) shares: Vec<f64>,
     /// Whether nothing beside its memory was touched.
     pub(super) guarded: bool,
 }
-
-/// How a thread of the host waits for what it runs.
-type Beside = dyn Fn(&(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error>;
 
 /// Runs it on another thread, and looks all the time whether it is done: so a synchronising call of a GPU's driver waits,
 /// unless it is told otherwise.
@@ -63,15 +63,6 @@ pub(super) struct Server<'s> {
     pub(super) outcome: Shared<Outcome>,
 }
 
-/// For how long a launch of a server's kernel serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stays {
-    /// Until nothing is left to do.
-    Always,
-    /// For one request; then a graph launches it again.
-    ForOne,
-}
-
 /// What a server works with, but for who drives it.
 #[derive(Clone, Copy)]
 pub(super) struct Site<'s> {
@@ -84,14 +75,35 @@ pub(super) struct Site<'s> {
 
 impl<'s> Site<'s> {
     /// The kernel that serves, until `stop` or what comes says that there is no more.
-    pub(super) fn launch(&self, stays: Stays, stop: &'s StopWord) -> Launch<'s> {
-        let server = self.server(stays, stop);
-        // SAFETY: the rooms are as large as the case wants, no two of them are the same, and of the picture and the answer
-        // that are registered the NIC alone has a part; the case's grid has its blocks, and threads that fit.
+    pub(super) fn launch(&self, stop: &'s StopWord) -> Launch<'s> {
+        let server = self.server(stop);
+        // SAFETY: the rooms are as large as the case's plan wants, no two of them are the same, and of the picture and the
+        // answer that are registered the NIC alone has a part; the case's grid has its blocks, and threads that fit.
         unsafe { Launch::new_unsafe(entry!(serving_server), self.case.grid(), server) }
     }
 
-    fn server(&self, stays: Stays, stop: &'s StopWord) -> ServingServer<'s> {
+    /// The kernels of a graph, of which the last one launches it again: they wait for a request, compute its answer and
+    /// send it.
+    fn steps(&self, stop: &'s StopWord) -> [Launch<'s>; 3] {
+        let server = self.server(stop);
+        let senders = Grid {
+            blocks: self.case.parts,
+            ..self.case.grid()
+        };
+        [
+            Launch::new(entry!(serving_wait), Grid::ONE_THREAD, server),
+            self.process(server),
+            Launch::new(entry!(serving_send), senders, server),
+        ]
+    }
+
+    /// The kernel that computes an answer.
+    fn process(&self, server: ServingServer<'s>) -> Launch<'s> {
+        // SAFETY: as in `launch`.
+        unsafe { Launch::new_unsafe(entry!(serving_process), self.case.grid(), server) }
+    }
+
+    fn server(&self, stop: &'s StopWord) -> ServingServer<'s> {
         let case = self.case;
         let copied = Copied {
             wanted: nodes::nic_is_on_host(self.node),
@@ -114,10 +126,6 @@ impl<'s> Site<'s> {
             answer: case.answer(),
             copied,
             state: place(&self.data.rooms.state),
-            looks: match stays {
-                Stays::Always => u64::MAX,
-                Stays::ForOne => 1,
-            },
             patience_us: case.limit_us(),
             stop: stop.stop(),
             outcome: self.outcome,
@@ -137,7 +145,13 @@ impl<'s> Server<'s> {
             case,
             node,
             end,
-            data: ServerData::new(case, node, end, driver, &Model::new(case.seed))?,
+            data: ServerData::new(
+                case,
+                node,
+                end,
+                driver,
+                &Model::new(case.architecture, case.seed),
+            )?,
             handles: end.handles(node)?,
             outcome: node.shared(Outcome::new())?,
         })
@@ -168,48 +182,45 @@ impl<'s> Server<'s> {
             },
             outcome: &self.outcome,
         };
-        let served = match way {
+        let serve = || match way {
             Way::Host => self.by_host(&site, client, pairs, ready),
             Way::Asleep | Way::Spinning | Way::Graph => {
                 ready()?;
-                let beside: &Beside = match way {
-                    Way::Spinning => &spin_beside,
-                    _ => &|run| run(),
-                };
-                let stays = match way {
-                    Way::Graph => Stays::ForOne,
-                    _ => Stays::Always,
-                };
-                self.by_kernel(&site, client, pairs, stays, beside)
+                self.by_kernels(&site, way, client, pairs)
             }
+        };
+        let (served, shares) = match case.every {
+            None => (serve(), Vec::new()),
+            Some(span) => shares(span, serve)?,
         };
         Ok(Served {
             guarded: self.data.guarded(),
+            shares,
             ..served?
         })
     }
 
-    fn by_kernel(
+    fn by_kernels(
         &self,
         site: &Site<'_>,
+        way: Way,
         client: Option<Launch<'_>>,
         pairs: &[&QueuePair],
-        stays: Stays,
-        wait: &Beside,
     ) -> Result<Served, Error> {
         // The client ends it, with Ctrl-C, too.
         let stop = StopWord::new(self.node.placement())?;
-        let server = [site.launch(stays, &stop)];
         let (node, meant) = (self.node.asleep(), self.case.meant());
         let time = CpuTime::begin();
-        match stays {
-            Stays::Always => {
-                let all: Vec<_> = server.into_iter().chain(client).collect();
-                wait(&|| Ok(node.run_for(&all, pairs, meant)?))?;
-            }
-            Stays::ForOne => {
-                let client = client.as_slice();
-                wait(&|| Ok(node.run_repeating(&server, &stop, client, pairs, meant)?))?;
+        if way == Way::Graph {
+            let client = client.as_slice();
+            node.run_repeating(&site.steps(&stop), &stop, client, pairs, meant)?;
+        } else {
+            let server = site.launch(&stop);
+            let all: Vec<_> = [server].into_iter().chain(client).collect();
+            let run = || Ok(node.run_for(&all, pairs, meant)?);
+            match way {
+                Way::Spinning => spin_beside(&run)?,
+                _ => run()?,
             }
         }
         let core_percent = time.percent();
@@ -241,17 +252,21 @@ impl<'s> Server<'s> {
             ..
         } = self;
         let (input, output) = (&data.rooms.picture, &data.rooms.answer);
-        let network = data.rooms.network(case);
+        let stop = StopWord::new(node.placement())?;
+        let server = site.server(&stop);
+        // The host copies, and the kernel has its own picture and answer.
+        let server = ServingServer {
+            network: data.rooms.network(case),
+            copied: Copied {
+                wanted: false,
+                ..server.copied
+            },
+            ..server
+        };
+        let told = 8 * ServingServer::TOLD as usize;
+        data.rooms.state.write(told, &1_u64.to_ne_bytes())?;
         let infer = || {
-            let inference = Inference {
-                network,
-                limit_us: case.limit_us(),
-                outcome: site.outcome,
-            };
-            // SAFETY: as for the server that drives itself.
-            let launch =
-                unsafe { Launch::new_unsafe(entry!(serving_inference), case.grid(), inference) };
-            node.run(&[launch], &[])?;
+            node.run(&[site.process(server)], &[])?;
             // Before anybody copies what it did not compute.
             said("the network", site.outcome)
         };
@@ -348,7 +363,7 @@ mod tests {
             ..Case::small(8, 8)
         };
         let rig = Rig::new(&node, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
-        let model = Model::new(case.seed);
+        let model = Model::new(case.architecture, case.seed);
         let data = ServerData::new(&case, &node, &rig.far, Driver::Kernel, &model).unwrap();
         let handles = rig.handles(&rig.far).unwrap();
         // No answer goes anywhere.
@@ -367,7 +382,7 @@ mod tests {
         };
         let server = ServingServer {
             patience_us: 50_000,
-            ..site.server(Stays::Always, &stop)
+            ..site.server(&stop)
         };
         // SAFETY: as in `Site::launch`.
         let launch = unsafe { Launch::new_unsafe(entry!(serving_server), case.grid(), server) };

@@ -19,8 +19,8 @@ use warpbell_paper_kernels::serving::{END, ServingServer};
 
 use super::data::ServerData;
 use super::model::Model;
-use super::server::{Site, Stays};
-use super::{Case, files, size};
+use super::server::Site;
+use super::{Architecture, Case, files, size};
 use crate::Error;
 use crate::cpu_time::CpuTime;
 use crate::rig::{Driver, End};
@@ -61,6 +61,8 @@ pub(super) enum Talk {
 /// What a client has to know of its server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Terms {
+    /// The network that answers.
+    pub(super) architecture: Architecture,
     /// Queues that a message goes through, a part each.
     pub(super) parts: u32,
     /// Bytes of a work request at most.
@@ -92,7 +94,7 @@ pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(
     let domain = nodes::reachable(node)?.domain()?;
     case.check(node)?;
     let mut end = End::new(node, domain, Driver::Kernel, [case.parts, 1], case.depth)?;
-    let model = Model::new(case.seed);
+    let model = Model::new(case.architecture, case.seed);
     let listener = Listener::bind(path)?;
     screen.line(format_args!(
         "Waiting for clients: serving --connect {}",
@@ -168,6 +170,7 @@ fn serve_one(
     joins: impl Fn(String),
 ) -> Result<String, Error> {
     let terms = Terms {
+        architecture: case.architecture,
         parts: case.parts,
         piece: case.piece,
         depth: case.depth,
@@ -249,7 +252,7 @@ impl<'s> Session<'s> {
             },
             outcome: &outcome,
         };
-        let server = [site.launch(Stays::Always, &stop)];
+        let server = [site.launch(&stop)];
         let pairs: Vec<&QueuePair> = end.pairs().iter().collect();
         listen_to(peer)?;
         peer.barrier(READY)?;

@@ -9,26 +9,51 @@ use std::time::{Duration, Instant};
 
 use crate::common::{assert_verified, command, document, error_line, run};
 use crate::{interrupted, press_ctrl_c};
-use warpbell_papers::serving::files;
 use warpbell_papers::serving::model::{Model, Picture};
+use warpbell_papers::serving::{Architecture, files};
 
 const SERVING: &str = env!("CARGO_BIN_EXE_serving");
 
 #[test]
 fn every_value_of_every_answer_is_right_in_every_way() {
-    for (nic, side, shape) in [
+    let [larger, squeeze] = ["superresolution", "squeeze"];
+    for (network, nic, side, shape) in [
         // Neither tiles nor parts divide the picture.
-        ("soft", "18", "--blocks 3 --threads 16 --parts 3 --piece 4K"),
         (
+            larger,
+            "soft",
+            "18",
+            "--blocks 3 --threads 16 --parts 3 --piece 4K",
+        ),
+        (
+            larger,
             "soft",
             "8",
             "--blocks 1 --threads 48 --parts 1 --piece 128 --depth 64",
         ),
-        ("soft-gpu", "16", "--blocks 4 --threads 32 --parts 2"),
+        (
+            larger,
+            "soft-gpu",
+            "16",
+            "--blocks 4 --threads 32 --parts 2",
+        ),
+        // Odd windows of the pools, and parts that do not divide the scores.
+        (
+            squeeze,
+            "soft",
+            "19",
+            "--blocks 3 --threads 48 --parts 3 --piece 16",
+        ),
+        (
+            squeeze,
+            "soft-gpu",
+            "8",
+            "--blocks 2 --threads 16 --parts 2",
+        ),
     ] {
         let counts =
             "--ways host,asleep,spinning,graph --rounds 3 --warm-up 1 --seconds 100 --json";
-        let all = format!("--nic {nic} --sides {side} {shape} {counts}");
+        let all = format!("--network {network} --nic {nic} --sides {side} {shape} {counts}");
         let output = run(SERVING, &all.split(' ').collect::<Vec<_>>());
         let document = document(&output);
         assert_verified(&document, 4);
@@ -42,7 +67,12 @@ fn every_value_of_every_answer_is_right_in_every_way() {
                 (&0.into(), &0.into())
             );
             let number = |field: &str| result[field].as_f64().unwrap();
-            assert_eq!(number("answer_bytes"), 9.0 * number("bytes"));
+            let answer = match network {
+                "squeeze" => 4.0 * 16.0,
+                _ => 9.0 * number("bytes"),
+            };
+            assert_eq!(number("answer_bytes"), answer);
+            assert_eq!(result["architecture"], network);
             let of = &result["distribution"];
             let time = |field: &str| of[field].as_f64().unwrap();
             assert_eq!(of["events"], 3);
@@ -100,7 +130,10 @@ fn a_picture_comes_back_larger_from_file_to_file() {
     let document = document(&run(SERVING, &[&paths[..], &counts].concat()));
     assert_verified(&document, 3);
     assert_eq!(document["measured"][0]["answer_bytes"], 4 * 60 * 27);
-    assert_larger(&larger, &Model::new(5).enlarge(&picture));
+    assert_larger(
+        &larger,
+        &Model::new(Architecture::Superresolution, 5).answer(&picture),
+    );
 
     let cut = file("cut");
     let bytes = fs::read(&small).unwrap();
@@ -167,6 +200,11 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
             "40 threads make no tiles of 16 columns",
         ),
         (
+            &["--network", "squeeze", "--parts", "9", "--blocks", "9"],
+            "an answer has words for 8 parts, not for 9",
+        ),
+        (&["--every", "0.000005"], "more than 100001 spans of time"),
+        (
             &["--sides", "16,512", "--piece", "1K"],
             "4609 work requests under one doorbell, and 33 are possible",
         ),
@@ -183,9 +221,64 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
         &["--piece", "12"],
         &["--rate", "0.5"],
         &["--rounds", "0"],
+        &["--network", "none"],
+        &["--csv", "x"],
     ] {
         assert_eq!(run(SERVING, wrong).status.code(), Some(2), "{wrong:?}");
     }
+}
+
+#[test]
+fn each_request_is_in_a_span_of_time_and_each_span_in_both_files() {
+    let [csv, svg] =
+        ["csv", "svg"].map(|kind| format!("{}/over-time.{kind}", env!("CARGO_TARGET_TMPDIR")));
+    let all = format!(
+        "--network superresolution,squeeze --sides 8 --ways asleep,spinning --seconds 1 --every 0.25 \
+         --csv {csv} --svg {svg} --json"
+    );
+    let document = document(&run(SERVING, &all.split(' ').collect::<Vec<_>>()));
+    assert_verified(&document, 4);
+    let mut lines = 1;
+    for result in document["measured"].as_array().unwrap() {
+        let moments = result["over_time"].as_array().unwrap();
+        lines += moments.len();
+        // The last one has what was answered behind the end.
+        assert!((4..=5).contains(&moments.len()), "{document:#}");
+        let requests = moments.iter().map(|one| one["requests"].as_u64().unwrap());
+        let behind = 5 - moments.len() as u64;
+        let missing = result["rounds"].as_u64().unwrap() - requests.sum::<u64>();
+        assert!(missing <= behind, "{document:#}");
+        let longest = moments
+            .iter()
+            .map(|one| one["longest_us"].as_f64().unwrap());
+        if missing == 0 {
+            let longest = longest.fold(0.0, f64::max);
+            let of_all = result["distribution"]["longest_us"].as_f64().unwrap();
+            assert!((longest - of_all).abs() < 0.1, "{document:#}");
+        }
+        for (number, moment) in (1..).zip(moments) {
+            let field = |field: &str| moment[field].as_f64().unwrap();
+            assert_eq!(field("seconds"), 0.25 * f64::from(number));
+            assert!(field("mean_us") <= field("longest_us"));
+        }
+    }
+    let text = fs::read_to_string(&csv).unwrap();
+    assert_eq!(text.lines().count(), lines);
+    assert!(text.contains("\nsqueeze,\"kernel, host spinning\",8,8,0.250,"));
+    let drawing = fs::read_to_string(&svg).unwrap();
+    assert_eq!(drawing.matches("time (s), largest picture").count(), 2);
+}
+
+#[test]
+fn scores_are_no_picture() {
+    let (small, larger) = (file("scored"), file("scored-larger"));
+    files::write(&small, &picture()).unwrap();
+    let [small, larger] = [&small, &larger].map(|path| path.to_str().unwrap());
+    let all =
+        format!("--network squeeze --picture {small} --larger {larger} --ways asleep --rounds 1");
+    let output = run(SERVING, &all.split(' ').collect::<Vec<_>>());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error_line(&output).contains("a score of each class is no picture"));
 }
 
 #[test]
@@ -260,7 +353,10 @@ fn a_client_in_another_process_gets_its_picture_larger() {
     assert_eq!(document["distribution"]["events"], 3);
     // It takes longer than a microsecond.
     assert!(document["dropped"].as_u64().unwrap() > 0);
-    assert_larger(&larger, &Model::new(7).enlarge(&picture));
+    assert_larger(
+        &larger,
+        &Model::new(Architecture::Superresolution, 7).answer(&picture),
+    );
     assert_eq!(server.says("Client"), "Client 1 sends pictures of 20 × 9.");
     let line = server.says("Client 1: ");
     assert!(

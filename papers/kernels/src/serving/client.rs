@@ -44,6 +44,11 @@ pub struct ServingClient<'a> {
     pub numbers: Slice<'a, Word64>,
     /// [`BUCKETS`](crate::distribution::BUCKETS) words of the kernel's own, 0 at first: how many requests took how long.
     pub histogram: Place,
+    /// [`Self::MOMENT`] words of the kernel's own for each span of time, 0 at first: requests that ended in it, nanoseconds of
+    /// all of them together, and of the longest. What comes behind the last span is not kept.
+    pub over_time: Place,
+    /// Nanoseconds of a span.
+    pub span: u64,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -74,6 +79,8 @@ impl ServingClient<'_> {
     pub const LONGEST: u64 = 3;
     /// Requests that were never sent, because another one was due before they could be.
     pub const DROPPED: u64 = 4;
+    /// Words of a span of time.
+    pub const MOMENT: u32 = 3;
     /// Where the threads' counts begin.
     pub const WRONG: u64 = 5;
 
@@ -138,6 +145,7 @@ impl ServingClient<'_> {
                     let counted = bucket(took);
                     let before = self.histogram.load(counted);
                     self.histogram.store(counted, before + 1);
+                    self.keep_in_time(ended - began, took);
                     total += took;
                     longest = if took > longest { took } else { longest };
                 }
@@ -171,6 +179,19 @@ impl ServingClient<'_> {
             self.numbers.store(Self::DROPPED, dropped);
         }
         Ok(queue.drain(path.limit())?)
+    }
+
+    /// Keeps a request that took so long in the span in which it ended, nanoseconds after the first one began.
+    #[inline(always)]
+    fn keep_in_time(&self, ended: u64, took: u64) {
+        let span = ended / self.span.max(1);
+        let last = u64::from(u32::MAX / Self::MOMENT - 1);
+        let first = Self::MOMENT * (if span < last { span } else { last }) as u32;
+        let places = self.over_time;
+        places.store(first, places.load(first) + 1);
+        places.store(first + 1, places.load(first + 1) + took);
+        let longest = places.load(first + 2);
+        places.store(first + 2, if took > longest { took } else { longest });
     }
 
     /// Compares each answer with what it should be, as one of `threads` threads. A sender that fails is missed here: then

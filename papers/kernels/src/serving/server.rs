@@ -1,4 +1,5 @@
-//! The server: it waits for pictures, makes them larger and sends them back, all by itself.
+//! The server: it waits for pictures, computes their answers and sends them back, all by itself. One kernel stays and does all
+//! of it; or three, of which each does a part, are launched again and again by a graph.
 
 use warpbell::{Block, Deadline, Exclusive, Stop, WaitError, block, kernel, thread};
 
@@ -11,13 +12,12 @@ use warpbell_kernels::place::Place;
 
 /// Nothing has come yet.
 const NOTHING: u64 = 0;
-/// Nothing came for too long.
+/// Nothing came for too long, or it could not be computed.
 const LATE: u64 = END - 1;
 /// Nanoseconds for which a server's first block looks for a request before all meet again: a meeting's wait has an end.
 const LOOK_NS: u64 = 20_000_000;
 
-/// The server: its first blocks have a queue each. It stays; or it looks for one request and ends, and what launches it again
-/// is a graph that launches itself.
+/// The server: its first blocks have a queue each. All kernels of a server take the same parameters.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ServingServer<'a> {
@@ -32,8 +32,6 @@ pub struct ServingServer<'a> {
     /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others what has
     /// come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the others.
     pub state: Place,
-    /// How often a launch looks for a request, whether one comes or not.
-    pub looks: u64,
     /// Microseconds without a request after which it ends with an error.
     pub patience_us: u64,
     /// Ends it between two requests; once it is not to be launched again, it asks for that itself.
@@ -54,7 +52,7 @@ pub struct Copied {
     pub answer: Place,
 }
 
-/// Serves until the client or the host says that there is no more, or has looked often enough.
+/// Serves until the client or the host says that there is no more.
 ///
 /// # Safety
 /// The network's places are what [`Network`] asks for; the NIC alone writes the picture that comes in, for one request
@@ -66,21 +64,62 @@ pub struct Copied {
 /// ```
 #[kernel]
 pub unsafe fn serving_server(p: ServingServer<'_>) {
-    p.outcome.record(|| {
+    // SAFETY: the caller's promise.
+    p.end(unsafe { p.serve() });
+}
+
+/// The first kernel of a graph: waits for a request, and tells the kernels behind it which one has come, or that none has.
+/// One thread does it, and any others end at once.
+#[kernel]
+pub fn serving_wait(p: ServingServer<'_>) {
+    if thread::first() {
+        p.end(p.wait());
+    }
+}
+
+/// The second kernel of a graph: computes the answer of the request that has come. A host that drives launches this kernel,
+/// too, behind [`ServingServer::TOLD`].
+///
+/// # Safety
+/// As of [`serving_server`], and the kernel before has ended.
+///
+/// ```
+/// use warpbell_paper_kernels::serving::{ServingServer, serving_process};
+/// let known: warpbell::Entry<unsafe fn(ServingServer<'static>)> = serving_process::ENTRY;
+/// ```
+///
+/// ```compile_fail,E0308
+/// use warpbell_paper_kernels::serving::{ServingServer, serving_process};
+/// let known: warpbell::Entry<fn(ServingServer<'static>)> = serving_process::ENTRY;
+/// ```
+#[kernel]
+pub unsafe fn serving_process(p: ServingServer<'_>) {
+    if p.has_request() {
+        let mut met = met_before(p.network.arrivals);
         // SAFETY: the caller's promise.
-        let result = unsafe { p.serve() };
+        let result = unsafe { p.process(&mut met, p.kept(ServingServer::CAME)) };
         if result.is_err() {
-            // A launch behind this one would wait for who has failed.
-            p.stop.request();
+            // Nobody sends this answer.
+            p.keep(ServingServer::TOLD, LATE);
         }
-        result
-    });
+        p.end(result);
+    }
+}
+
+/// The third kernel of a graph: sends the answer, a part by each block, and waits until it is complete.
+#[kernel]
+pub fn serving_send(p: ServingServer<'_>) {
+    if p.has_request() {
+        p.end(p.reply(p.kept(ServingServer::TOLD)));
+    }
 }
 
 impl ServingServer<'_> {
     /// Words of its state.
-    pub const STATE: u32 = 10;
-    /// Of these: answers of which all parts are complete.
+    pub const STATE: u32 = 12;
+    /// Of these: the number of the request that is there, for the kernels that do not wait for it themselves.
+    pub const TOLD: u32 = 0;
+    /// Answers of which all parts are complete.
     pub const SERVED: u32 = 2;
     /// Nanoseconds from where requests were there until they were where the network has them, of all together.
     pub const COPIED_IN: u32 = 3;
@@ -96,23 +135,34 @@ impl ServingServer<'_> {
     const SINCE: u32 = 8;
     /// Answers of which the first block's part is complete.
     const ANSWERED: u32 = 9;
+    /// When the newest request was there.
+    const CAME: u32 = 10;
+    /// When its answer was where the NIC has it.
+    const READY: u32 = 11;
+
+    /// Keeps what became of a kernel.
+    #[inline(always)]
+    fn end(&self, result: Result<(), Failure>) {
+        if result.is_err() {
+            // A launch behind this one would wait for who has failed.
+            self.stop.request();
+        }
+        self.outcome.record(|| result);
+    }
 
     /// # Safety
     /// As [`serving_server`] says.
     #[inline(always)]
     unsafe fn serve(&self) -> Result<(), Failure> {
         self.state.holds(Self::STATE.into())?;
-        let (path, part) = (&self.path, block::index());
         let leads = thread::first();
-        // From the launch before; what this one stores there it stores behind a meeting, or the first block alone reads it.
         let mut met = met_before(self.network.arrivals);
         let mut last = self.kept(Self::LAST);
-        if leads & (self.kept(Self::SINCE) == 0) {
-            self.keep(Self::SINCE, thread::clock_ns());
+        if leads {
+            self.begin();
         }
-        let (mut turn, mut looks) = (0, 0);
-        while looks < self.looks {
-            looks += 1;
+        let mut turn = Self::TOLD;
+        loop {
             // Two words take turns: nobody comes to the next meeting but one before all have read.
             let decision = turn;
             turn = 1 - turn;
@@ -133,39 +183,97 @@ impl ServingServer<'_> {
                     if leads {
                         self.stop.request();
                     }
-                    break;
+                    return Ok(());
                 }
                 number => last = number,
             }
-            let came = thread::clock_ns();
-            let mut began = came;
-            if self.copied.wanted {
-                let values = self.network.width * self.network.height;
-                self.copy(self.copied.picture, self.network.input, values);
-                self.meet(&mut met)?;
-                began = thread::clock_ns();
-            }
             // SAFETY: the caller's promise.
-            unsafe { self.network.run(&mut met, path.limit()) }?;
-            self.meet(&mut met)?;
-            let done = thread::clock_ns();
-            let mut ready = done;
-            if self.copied.wanted {
-                let values = self.answer.bytes / size_of::<f32>() as u32;
-                self.copy(self.network.output, self.copied.answer, values);
-                self.meet(&mut met)?;
-                ready = thread::clock_ns();
+            unsafe { self.process(&mut met, thread::clock_ns()) }?;
+            self.reply(last)?;
+        }
+    }
+
+    /// Waits for a request until one has come, there is no more, or patience is over.
+    #[inline(always)]
+    fn wait(&self) -> Result<(), Failure> {
+        self.state.holds(Self::STATE.into())?;
+        // The kernels before this one have ended, and all parts of their answer are complete.
+        self.keep(Self::SERVED, self.kept(Self::ANSWERED));
+        self.begin();
+        let last = self.kept(Self::LAST);
+        loop {
+            let decision = self.decide(last);
+            if decision == NOTHING {
+                continue;
             }
-            let posted = self.send(part, last)?;
-            if leads {
-                self.add(Self::ANSWERED, 1);
-                self.add(Self::COPIED_IN, began - came);
-                self.add(Self::COMPUTED, done - began);
-                self.add(Self::COPIED_OUT, ready - done);
-                self.add(Self::SENT, posted.saturating_sub(ready));
-                self.keep(Self::LAST, last);
-                self.keep(Self::SINCE, thread::clock_ns());
+            self.keep(Self::TOLD, decision);
+            self.keep(Self::CAME, thread::clock_ns());
+            if decision == END {
+                self.stop.request();
             }
+            return match decision {
+                LATE => Err(WaitError::Deadline.into()),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    /// The time of the first launch, from which on requests are waited for.
+    #[inline(always)]
+    fn begin(&self) {
+        if self.kept(Self::SINCE) == 0 {
+            self.keep(Self::SINCE, thread::clock_ns());
+        }
+    }
+
+    /// Whether the kernel that waits has told of a request.
+    #[inline(always)]
+    fn has_request(&self) -> bool {
+        let told = self.kept(Self::TOLD);
+        (told != NOTHING) & (told < LATE)
+    }
+
+    /// Computes the answer of a request that has come at that time, and has it where the NIC wants it.
+    ///
+    /// # Safety
+    /// As [`serving_server`] says.
+    #[inline(always)]
+    unsafe fn process(&self, met: &mut u64, came: u64) -> Result<(), Failure> {
+        let mut began = came;
+        if self.copied.wanted {
+            self.copy(self.copied.picture, self.network.input, self.network.pixels);
+            self.meet(met)?;
+            began = thread::clock_ns();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.network.run(met, self.path.limit()) }?;
+        self.meet(met)?;
+        let done = thread::clock_ns();
+        let mut ready = done;
+        if self.copied.wanted {
+            let values = self.answer.bytes / size_of::<f32>() as u32;
+            self.copy(self.network.output, self.copied.answer, values);
+            self.meet(met)?;
+            ready = thread::clock_ns();
+        }
+        if thread::first() {
+            self.add(Self::COPIED_IN, began.saturating_sub(came));
+            self.add(Self::COMPUTED, done.saturating_sub(began));
+            self.add(Self::COPIED_OUT, ready.saturating_sub(done));
+            self.keep(Self::READY, ready);
+        }
+        Ok(())
+    }
+
+    /// Sends the block's part of the answer of that request, if it has one.
+    #[inline(always)]
+    fn reply(&self, number: u64) -> Result<(), Failure> {
+        let posted = self.send(block::index(), number)?;
+        if thread::first() {
+            self.add(Self::ANSWERED, 1);
+            self.add(Self::SENT, posted.saturating_sub(self.kept(Self::READY)));
+            self.keep(Self::LAST, number);
+            self.keep(Self::SINCE, thread::clock_ns());
         }
         Ok(())
     }

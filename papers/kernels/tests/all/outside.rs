@@ -247,6 +247,8 @@ fn a_serving_client_has_room_for_its_answers() {
                 stop: stop(),
                 numbers: Slice::new(&[]),
                 histogram,
+                over_time: memory.place(0),
+                span: 0,
                 outcome,
             });
         });
