@@ -117,6 +117,8 @@ mod tests {
         assert!(shares.len() >= 4, "{shares:?}");
         let most = shares.iter().copied().fold(0.0, f64::max);
         assert!(shares[0] < most / 2.0, "{shares:?}");
+        // Two spans, and at most one more for the last one, which is shorter: no time counts in two spans.
+        assert!(shares.iter().sum::<f64>() < 400.0, "{shares:?}");
     }
 
     #[test]
