@@ -85,10 +85,11 @@ fn a_client_at_another_rank_gets_every_value_of_every_answer() {
     // Neither tiles nor parts divide the picture.
     let shape = ["--blocks=3", "--threads=16", "--parts=3", "--piece=4K"];
     let ways = ["--ways=host,asleep,spinning,graph", "--sides=9,18"];
+    let networks = ["--network=superresolution,squeeze", "--every=50"];
     for wire in WIRES {
-        let arguments = [&counts[..], &shape, &ways].concat();
+        let arguments = [&counts[..], &shape, &ways, &networks].concat();
         let document = document_of_ranks(&job(SERVING, 2, wire, &arguments));
-        assert_verified(&document, 8);
+        assert_verified(&document, 16);
         let results = document["measured"].as_array().unwrap();
         for (result, way) in results
             .iter()
@@ -101,6 +102,7 @@ fn a_client_at_another_rank_gets_every_value_of_every_answer() {
             assert_eq!(result["distribution"]["events"], 3);
             // Of the server, which the client asks for it.
             assert!(result["compute_us"].as_f64() > Some(0.0), "{document:#}");
+            assert_eq!(result["over_time"][0]["requests"], 3, "{document:#}");
         }
     }
 }
