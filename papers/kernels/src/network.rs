@@ -274,8 +274,9 @@ impl Network {
         let steps = self.steps.first().cast::<Step>();
         let mut number = 0;
         while number < self.count {
-            // SAFETY: the caller's promise: so many steps, which nobody writes.
-            let step = unsafe { *steps.add(number as usize) };
+            // SAFETY: the caller's promise: so many steps, which nobody writes. Not copied: a step's fields would take registers
+            // while its sums need them.
+            let step = unsafe { &*steps.add(number as usize) };
             number += 1;
             // All blocks read the same steps, so that they come to the same meetings and barriers.
             if step.meets != 0 {
@@ -284,11 +285,11 @@ impl Network {
                 unsafe { meet_at(self.arrivals.first(), self.blocks, *met, deadline) }?;
             }
             match (step.kind, step.side) {
-                (Step::POOL, _) => self.pool(&step),
-                (Step::AVERAGE, _) => self.average(room, &step),
-                (_, 1) => self.convolve::<1>(room, &step),
-                (_, 3) => self.convolve::<3>(room, &step),
-                _ => self.convolve::<5>(room, &step),
+                (Step::POOL, _) => self.pool(step),
+                (Step::AVERAGE, _) => self.average(room, step),
+                (_, 1) => self.convolve::<1>(room, step),
+                (_, 3) => self.convolve::<3>(room, step),
+                _ => self.convolve::<5>(room, step),
             }
         }
         Ok(())
@@ -381,7 +382,8 @@ impl Network {
         let rows = (block::size() / COLUMNS * ROWS).max(1);
         let across = step.width.div_ceil(COLUMNS).max(1);
         let items = across * step.height.div_ceil(rows) * groups;
-        let own = block::thread_index();
+        // Computed here: what follows from it would else take registers of a kernel that stays, while it sends.
+        let own = thread::kept(block::thread_index().into()) as u32;
         let (x, y) = (own % COLUMNS, own / COLUMNS * ROWS);
         let biases = weights.wrapping_add((layer.inputs * layer.taps() * layer.padded()) as usize);
         let mut item = block::index();

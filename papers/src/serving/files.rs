@@ -61,7 +61,7 @@ fn luma(pixel: &[u8]) -> f32 {
     }
 }
 
-/// Writes the answer of a network that makes pictures larger, as [`write`] does.
+/// Writes the answer of a network that makes pictures larger, as [`write()`] does.
 ///
 /// # Errors
 /// As there; [`Error::Unfit`] for an answer that is no picture.

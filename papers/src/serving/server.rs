@@ -85,7 +85,10 @@ impl<'s> Site<'s> {
     /// The kernels of a graph, of which the last one launches it again: they wait for a request, compute its answer and
     /// send it.
     fn steps(&self, stop: &'s StopWord) -> [Launch<'s>; 3] {
-        let server = self.server(stop);
+        self.steps_of(self.server(stop))
+    }
+
+    fn steps_of(&self, server: ServingServer<'s>) -> [Launch<'s>; 3] {
         let senders = Grid {
             blocks: self.case.parts,
             ..self.case.grid()
@@ -354,8 +357,9 @@ mod tests {
     use warpbell::WaitError;
     use warpbell_kernels::outcome::Failure;
 
-    #[test]
-    fn all_blocks_end_together_when_no_request_comes() {
+    /// Runs a server of which the second part of a request never comes, as a graph or as a kernel that stays; the test sees
+    /// what it leaves behind.
+    fn late(graph: bool, check: impl FnOnce(&ServerData)) {
         let node = Node::cpu();
         let case = Case {
             blocks: 3,
@@ -371,7 +375,6 @@ mod tests {
         let part = case.answer().part(case.parts);
         let stop = StopWord::new(node.placement()).unwrap();
         let outcome = node.shared(Outcome::new()).unwrap();
-        // The second part never comes.
         rig.far.tell(0, 1);
         let site = Site {
             case: &case,
@@ -384,16 +387,45 @@ mod tests {
             patience_us: 50_000,
             ..site.server(&stop)
         };
-        // SAFETY: as in `Site::launch`.
-        let launch = unsafe { Launch::new_unsafe(entry!(serving_server), case.grid(), server) };
-        node.run(&[launch], &[]).unwrap();
+        if graph {
+            let steps = site.steps_of(server);
+            let limit = Duration::ZERO;
+            node.run_repeating(&steps, &stop, &[], &[], limit).unwrap();
+        } else {
+            // SAFETY: as in `Site::launch`.
+            let launch = unsafe { Launch::new_unsafe(entry!(serving_server), case.grid(), server) };
+            node.run(&[launch], &[]).unwrap();
+        }
         let late = Failure::Wait(WaitError::Deadline);
         assert_eq!(outcome.result(), Err(late));
         assert!(stop.stop().requested(), "nobody launches it again");
-        // No block went to a meeting to which the others did not come.
-        let mut met = vec![0; data.rooms.arrivals.len()];
-        data.rooms.arrivals.read(0, &mut met).unwrap();
-        let (met, _) = met.as_chunks::<8>();
-        assert!(met.iter().all(|times| times == &met[0]), "{met:?}");
+        check(&data);
+    }
+
+    fn meetings(data: &ServerData) -> Vec<u64> {
+        memory::words(&data.rooms.arrivals).unwrap()
+    }
+
+    #[test]
+    fn all_blocks_end_together_when_no_request_comes() {
+        late(false, |data| {
+            // No block went to a meeting to which the others did not come.
+            let met = meetings(data);
+            assert!(met.iter().all(|times| times == &met[0]), "{met:?}");
+        });
+    }
+
+    #[test]
+    fn a_graph_computes_and_sends_nothing_when_no_request_comes() {
+        late(true, |data| {
+            assert_eq!(meetings(data), [0; 3]);
+            let state = memory::words(&data.rooms.state).unwrap();
+            let words = [
+                ServingServer::SERVED,
+                ServingServer::COMPUTED,
+                ServingServer::SENT,
+            ];
+            assert_eq!(words.map(|word| state[word as usize]), [0; 3]);
+        });
     }
 }

@@ -96,8 +96,13 @@ pub fn serving_wait(p: ServingServer<'_>) {
 pub unsafe fn serving_process(p: ServingServer<'_>) {
     if p.has_request() {
         let mut met = met_before(p.network.arrivals);
+        let came = match p.kept(ServingServer::CAME) {
+            // A host that drives takes the time itself.
+            0 => thread::clock_ns(),
+            came => came,
+        };
         // SAFETY: the caller's promise.
-        let result = unsafe { p.process(&mut met, p.kept(ServingServer::CAME)) };
+        let result = unsafe { p.process(&mut met, came) };
         if result.is_err() {
             // Nobody sends this answer.
             p.keep(ServingServer::TOLD, LATE);
@@ -157,7 +162,6 @@ impl ServingServer<'_> {
         self.state.holds(Self::STATE.into())?;
         let leads = thread::first();
         let mut met = met_before(self.network.arrivals);
-        let mut last = self.kept(Self::LAST);
         if leads {
             self.begin();
         }
@@ -168,7 +172,7 @@ impl ServingServer<'_> {
             turn = 1 - turn;
             if leads {
                 // Its patience alone counts: all break on one word, and no lane leaves its warp at a barrier.
-                self.keep(decision, self.decide(last));
+                self.keep(decision, self.decide());
             }
             // The decision before the others read it, and the request before they compute.
             self.meet(&mut met)?;
@@ -185,11 +189,12 @@ impl ServingServer<'_> {
                     }
                     return Ok(());
                 }
-                number => last = number,
+                _ => {}
             }
             // SAFETY: the caller's promise.
             unsafe { self.process(&mut met, thread::clock_ns()) }?;
-            self.reply(last)?;
+            // Not kept in a register while the block computes; the word stays until all have met once more.
+            self.reply(self.kept(decision))?;
         }
     }
 
@@ -200,9 +205,8 @@ impl ServingServer<'_> {
         // The kernels before this one have ended, and all parts of their answer are complete.
         self.keep(Self::SERVED, self.kept(Self::ANSWERED));
         self.begin();
-        let last = self.kept(Self::LAST);
         loop {
-            let decision = self.decide(last);
+            let decision = self.decide();
             if decision == NOTHING {
                 continue;
             }
@@ -314,10 +318,10 @@ impl ServingServer<'_> {
         self.keep(word, self.kept(word) + more);
     }
 
-    /// What the first block tells the others, behind request number `last`.
+    /// What the first block tells the others, behind the request that was answered last.
     #[inline(always)]
-    fn decide(&self, last: u64) -> u64 {
-        let came = self.await_request(last);
+    fn decide(&self) -> u64 {
+        let came = self.await_request(self.kept(Self::LAST));
         // Asked behind each look: requests may follow one another without a pause.
         if self.stop.requested() {
             return END;
