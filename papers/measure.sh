@@ -19,6 +19,11 @@ for nic in soft-host soft-gpu; do
     run kv --nic $nic >"papers/measurements/kv-$nic.json"
     echo "papers/measurements/kv-$nic"
 done
+# Latency and the server's share of a core over a minute, as in figure 7 of the paper on inference serving.
+run serving --nic soft-gpu --network superresolution,squeeze --sides 224 --seconds 60 --every 1 \
+    --csv papers/measurements/serving-over-time.csv --svg papers/measurements/serving-over-time.svg \
+    >papers/measurements/serving-over-time.json
+echo papers/measurements/serving-over-time
 # The applications with both NICs, on one page.
 run report --out papers/measurements/applications.html >papers/measurements/applications.json
 echo papers/measurements/applications
