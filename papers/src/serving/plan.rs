@@ -249,9 +249,10 @@ impl Plan {
             width,
             height,
         };
-        let missing = Err(PlanFault::Missing);
-        let first = (!layers.is_empty()).then_some(()).ok_or(()).or(missing);
-        first.map_err(|fault| PlanError { layer: 1, fault })?;
+        if layers.is_empty() {
+            let fault = PlanFault::Missing;
+            return Err(PlanError { layer: 1, fault });
+        }
         for (number, &layer) in (1..).zip(layers) {
             let added = plan.add(layer, planes, number == layers.len());
             planes = added.map_err(|fault| PlanError {
@@ -381,9 +382,10 @@ impl Plan {
         if outputs == 0 {
             return Err(PlanFault::NoChannel);
         }
-        // As `Convolution::values`, which does not look whether they are too many.
-        let values = u64::from(inputs * side * side + 1) * u64::from(outputs).next_multiple_of(16);
-        let end = u64::from(self.weights) + values;
+        // As `Convolution::values`, in numbers that are large enough for any.
+        let terms = u64::from(inputs) * u64::from(side * side) + 1;
+        let values = terms.saturating_mul(u64::from(outputs).next_multiple_of(16));
+        let end = u64::from(self.weights).saturating_add(values);
         let weights = self.weights;
         self.weights = u32::try_from(end).map_err(|_| PlanFault::Large)?;
         self.steps.push(Step {
@@ -522,6 +524,8 @@ mod tests {
             fault(&[convolution(8, 3)], [1 << 16, 1 << 16]),
             (1, PlanFault::Large)
         );
+        let many = [convolution(1 << 24, 1), convolution(1 << 24, 1)];
+        assert_eq!(fault(&many, size), (2, PlanFault::Large));
         let error = Plan::new(&[pool], [2, 9]).unwrap_err();
         assert_eq!(
             error.to_string(),
