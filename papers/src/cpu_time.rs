@@ -39,8 +39,8 @@ fn had() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Does some work on this thread, and gives the hundredths of a core that this thread had in each span of time until then;
-/// the last span is as long as what was left.
+/// Does some work on this thread, and gives the hundredths of a core that this thread had in each span of time until
+/// then; the last span is as long as what was left.
 ///
 /// # Errors
 /// A system that does not tell another thread's time.
@@ -82,7 +82,8 @@ pub fn shares<R>(span: Duration, work: impl FnOnce() -> R) -> Result<(R, Vec<f64
     })
 }
 
-/// How long a thread has had a core: from the scheduler, or where that does not say, from the system's clock ticks of 10 ms.
+/// How long a thread has had a core: from the scheduler, or where that does not say, from the system's clock ticks of
+/// 10 ms.
 fn had_by(thread: &Path) -> std::io::Result<Duration> {
     let number = |text: Option<&str>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
     if let Ok(text) = fs::read_to_string(thread.join("schedstat")) {

@@ -24,11 +24,11 @@ use warpbell_papers::serving::{
 /// Sends pictures to a server that makes them three times as wide and as high with a convolutional network, or scores
 /// their classes, and sends the answers back, as in the evaluation of GPU-driven RDMA for inference serving.
 ///
-/// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the
-/// network; a kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph of four
-/// kernels (wait, process, send, launch again) for each picture. The client is a kernel, the same for all. Every value of every answer is
-/// compared with a loop on the host. If a launcher has started two processes, the first one has the client and the
-/// second one the server. The HCAs are software, and no network card takes part.
+/// Four ways to drive the server's network: the host, which copies each picture to the GPU and launches the network; a
+/// kernel that stays while its host sleeps; the same while its host spins; and, on a GPU, a graph of four kernels
+/// (wait, process, send, launch again) for each picture. The client is a kernel, the same for all. Every value of every
+/// answer is compared with a loop on the host. If a launcher has started two processes, the first one has the client
+/// and the second one the server. The HCAs are software, and no network card takes part.
 ///
 /// --listen runs the server alone, as a kernel that stays. --connect runs a client in its own process, driven by
 /// its host.
@@ -48,8 +48,8 @@ struct Arguments {
     /// Rows of a picture, and pixels of a row; by default 56, 112 and 224 on a GPU, 16 to 64 on a CPU
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(8..=1024))]
     sides: Vec<u32>,
-    /// Who drives the server's network, one after the other; by default all, but the graph on a GPU alone, and only where
-    /// CUDA's device runtime (libcudadevrt.a) is found and can be linked
+    /// Who drives the server's network, one after the other; by default all, but the graph on a GPU alone, and only
+    /// where CUDA's device runtime (libcudadevrt.a) is found and can be linked
     #[arg(long, value_enum, value_delimiter = ',')]
     ways: Vec<Way>,
     /// A PNG file with the picture to serve, in turn with one from the seed; colours become grey
@@ -70,8 +70,8 @@ struct Arguments {
     /// Maximum bytes of a work request, a multiple of 8
     #[arg(long, default_value = "16K", value_parser = parse_piece)]
     piece: u32,
-    /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the next
-    /// is due is dropped and counted
+    /// Requests a second; by default the next goes as soon as the last is answered. One that is still waiting when the
+    /// next is due is dropped and counted
     #[arg(long, value_parser = parse_rate)]
     rate: Option<f64>,
     /// Seconds for each side and way

@@ -95,7 +95,8 @@ impl<'a> Asker<'a> {
         Ok(Launch::new(entry!(serving_client), grid, client))
     }
 
-    /// What it saw in each span of time, where that was asked for, with what the server's thread had of a core meanwhile.
+    /// What it saw in each span of time, where that was asked for, with what the server's thread had of a core
+    /// meanwhile.
     fn moments(&self, served: &Served) -> Result<Vec<Moment>, Error> {
         let Some(span) = self.case.every else {
             return Ok(Vec::new());

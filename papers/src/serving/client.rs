@@ -91,7 +91,8 @@ impl Client {
     /// Gives the first picture's last answer, too.
     ///
     /// # Errors
-    /// A NIC that reaches no other process; no server there; one that refuses the picture, or goes; no request that counts.
+    /// A NIC that reaches no other process; no server there; one that refuses the picture, or goes; no request that
+    /// counts.
     pub fn run(&self, node: &Node, path: &Path) -> Result<(Answered, Picture), Error> {
         let domain = nodes::reachable(node)?.domain()?;
         let mut peer = Peer::join(domain.device(), path, self.timeout)?;
@@ -264,8 +265,8 @@ impl Seen {
         }
     }
 
-    /// Request number `number`, the first being 1, sent then, is answered now. Gives when the next one is due; none if that was
-    /// the last.
+    /// Request number `number`, the first being 1, sent then, is answered now. Gives when the next one is due; none if
+    /// that was the last.
     fn count(&mut self, number: u64, case: &Case, sent: Instant) -> Option<Instant> {
         let now = Instant::now();
         if number <= case.warm_up.into() {

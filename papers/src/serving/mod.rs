@@ -117,8 +117,8 @@ pub struct Case {
     pub seed: u64,
 }
 
-/// What was measured in a span of time. Requests count from the first one behind the warm-up on, in the span in which they
-/// are answered; the thread's share of a core counts from the server's start on.
+/// What was measured in a span of time. Requests count from the first one behind the warm-up on, in the span in which
+/// they are answered; the thread's share of a core counts from the server's start on.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Moment {
     /// When it ended.
@@ -176,8 +176,8 @@ pub struct Measured {
     pub over_time: Vec<Moment>,
     /// Values that were not what they should be, of all answers.
     pub wrong: u64,
-    /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was touched, and
-    /// each request was answered once.
+    /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was
+    /// touched, and each request was answered once.
     pub verified: bool,
 }
 
@@ -186,9 +186,9 @@ const MOST_SPANS: usize = 100_001;
 /// Blocks on a CPU: each has a thread at least.
 const MOST_ON_CPU: u32 = 64;
 
-/// Blocks that run at the same time on a GPU for certain, beside a NIC's and the client's: one on each multiprocessor, where
-/// any of them fits alone, and two left for those. A GPU spreads blocks over all that it has, and the client's block is too
-/// large to lie beside others.
+/// Blocks that run at the same time on a GPU for certain, beside a NIC's and the client's: one on each multiprocessor,
+/// where any of them fits alone, and two left for those. A GPU spreads blocks over all that it has, and the client's
+/// block is too large to lie beside others.
 fn blocks_at_once(multiprocessors: u32) -> u32 {
     multiprocessors.saturating_sub(2)
 }
@@ -347,8 +347,8 @@ impl Case {
         LIMIT_US + 100 * u64::from(self.width * self.height)
     }
 
-    /// How long the kernels may be meant to run: the client's time begins behind the warm-up, and each of its requests may
-    /// take as long as a wait.
+    /// How long the kernels may be meant to run: the client's time begins behind the warm-up, and each of its requests
+    /// may take as long as a wait.
     fn meant(&self) -> Duration {
         let request = Duration::from_micros(self.limit_us());
         self.limit
@@ -362,11 +362,12 @@ impl Case {
         }
     }
 
-    /// Serves picture after picture: some from the seed in turn, the first of which may be given. Of two ranks the first one
-    /// has the client, and what was measured, with the first picture's last answer.
+    /// Serves picture after picture: some from the seed in turn, the first of which may be given. Of two ranks the
+    /// first one has the client, and what was measured, with the first picture's last answer.
     ///
     /// # Errors
-    /// As [`check`](Self::check); a kernel or the host failed, here or at another rank; Ctrl-C before a request counted.
+    /// As [`check`](Self::check); a kernel or the host failed, here or at another rank; Ctrl-C before a request
+    /// counted.
     pub fn measure(
         &self,
         party: &Party,

@@ -6,8 +6,8 @@ use warpbell_paper_kernels::network::{Convolution, STRIDE, rectified};
 
 use super::plan::{Architecture, Layer, SCALE, Then, convolutions};
 
-/// How large the weights of each layer of [`Architecture::Superresolution`] are at most that come from the seed: enough for
-/// each to show in the result, too little to hide the picture.
+/// How large the weights of each layer of [`Architecture::Superresolution`] are at most that come from the seed: enough
+/// for each to show in the result, too little to hide the picture.
 const SPREAD: [f32; 3] = [0.2, 1.0 / 24.0, 0.03];
 
 /// Values of a picture, row after row: 0 is black, 1 is white.
@@ -115,8 +115,8 @@ impl Model {
     }
 
     /// The first channel carries the picture through all layers, and the last one lays each of its pixels between its
-    /// neighbours, as bilinear interpolation does; every other weight, and every bias, comes from the seed. So the result
-    /// shows the picture, and whatever is wrong in any channel.
+    /// neighbours, as bilinear interpolation does; every other weight, and every bias, comes from the seed. So the
+    /// result shows the picture, and whatever is wrong in any channel.
     fn interpolate(&mut self, all: &[Weighted], random: &mut impl Rng) {
         for (number, (layer, spread)) in all.iter().zip(SPREAD).enumerate() {
             for output in 0..layer.of.outputs {
@@ -139,7 +139,8 @@ impl Model {
         }
     }
 
-    /// All weights and biases from the seed, as large as keeps the values' size from layer to layer (He and others 2015).
+    /// All weights and biases from the seed, as large as keeps the values' size from layer to layer (He and others
+    /// 2015).
     fn spread(&mut self, all: &[Weighted], random: &mut impl Rng) {
         for layer in all {
             let terms = layer.of.inputs * layer.of.taps();

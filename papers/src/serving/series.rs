@@ -52,8 +52,8 @@ pub struct Series {
     /// A picture that is served with its size, in place of these sides.
     #[serde(skip)]
     pub picture: Option<Picture>,
-    /// Who drives the server's network, one after the other, and one that cannot is an error; by default those who can of
-    /// [`Way::usual`].
+    /// Who drives the server's network, one after the other, and one that cannot is an error; by default those who can
+    /// of [`Way::usual`].
     #[serde(skip)]
     pub ways: Option<Vec<Way>>,
     /// Blocks of the server.
@@ -172,8 +172,8 @@ impl Series {
         })
     }
 
-    /// That there is no graph, in words, if CUDA's device runtime is not there or cannot be linked, and nobody has asked for
-    /// one.
+    /// That there is no graph, in words, if CUDA's device runtime is not there or cannot be linked, and nobody has
+    /// asked for one.
     fn leave_out(&self, error: Error) -> Result<String, Error> {
         match error {
             Error::Bench(BenchError::Run(RunError::Stage(StageError::Setup(HostError::Gpu(
@@ -318,8 +318,8 @@ impl Findings for Results {
         &self.measured
     }
 
-    /// What a request takes in all ways, how long the slowest of so many takes with the largest picture, and with it latency
-    /// and the thread's share of a core over time.
+    /// What a request takes in all ways, how long the slowest of so many takes with the largest picture, and with it
+    /// latency and the thread's share of a core over time.
     fn panels(&self) -> Vec<Panel> {
         let all = &self.measured.measured;
         let panel = |quantity, over, points: &dyn Fn(Architecture, Way) -> Vec<(f64, f64)>| {
@@ -384,8 +384,8 @@ impl Findings for Results {
         [means].into_iter().chain(behind).collect()
     }
 
-    /// The largest picture of the paper's network: what the host takes over what the kernel takes, and a core over what a host
-    /// that sleeps has.
+    /// The largest picture of the paper's network: what the host takes over what the kernel takes, and a core over what
+    /// a host that sleeps has.
     fn verdicts(&self) -> Vec<Verdict> {
         let of = |way| self.largest(Architecture::Superresolution, way);
         let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];

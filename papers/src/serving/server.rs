@@ -40,8 +40,8 @@ pub(super) struct Served {
     pub(super) guarded: bool,
 }
 
-/// Runs it on another thread, and looks all the time whether it is done: so a synchronising call of a GPU's driver waits,
-/// unless it is told otherwise.
+/// Runs it on another thread, and looks all the time whether it is done: so a synchronising call of a GPU's driver
+/// waits, unless it is told otherwise.
 pub(super) fn spin_beside(run: &(dyn Fn() -> Result<(), Error> + Sync)) -> Result<(), Error> {
     thread::scope(|scope| {
         let running = scope.spawn(run);
@@ -77,8 +77,9 @@ impl<'s> Site<'s> {
     /// The kernel that serves, until `stop` or what comes says that there is no more.
     pub(super) fn launch(&self, stop: &'s StopWord) -> Launch<'s> {
         let server = self.server(stop);
-        // SAFETY: the rooms are as large as the case's plan wants, no two of them are the same, and of the picture and the
-        // answer that are registered the NIC alone has a part; the case's grid has its blocks, and threads that fit.
+        // SAFETY: the rooms are as large as the case's plan wants, no two of them are the same, and of the picture and
+        // the answer that are registered the NIC alone has a part; the case's grid has its blocks, and threads that
+        // fit.
         unsafe { Launch::new_unsafe(entry!(serving_server), self.case.grid(), server) }
     }
 
@@ -160,8 +161,8 @@ impl<'s> Server<'s> {
         })
     }
 
-    /// Serves until the client says that there is no more, where answers and signals begin there. The client is a kernel beside
-    /// it, or a rank of its own. Calls `ready` before the first picture may come.
+    /// Serves until the client says that there is no more, where answers and signals begin there. The client is a
+    /// kernel beside it, or a rank of its own. Calls `ready` before the first picture may come.
     pub(super) fn serve(
         &self,
         way: Way,
@@ -357,8 +358,8 @@ mod tests {
     use warpbell::WaitError;
     use warpbell_kernels::outcome::Failure;
 
-    /// Runs a server of which the second part of a request never comes, as a graph or as a kernel that stays; the test sees
-    /// what it leaves behind.
+    /// Runs a server of which the second part of a request never comes, as a graph or as a kernel that stays; the test
+    /// sees what it leaves behind.
     fn late(graph: bool, check: impl FnOnce(&ServerData)) {
         let node = Node::cpu();
         let case = Case {

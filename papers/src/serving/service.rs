@@ -1,5 +1,5 @@
-//! A server that other processes join, one after the other: a kernel serves each of them, while its host sleeps until the
-//! client has done or has gone.
+//! A server that other processes join, one after the other: a kernel serves each of them, while its host sleeps until
+//! the client has done or has gone.
 
 use std::path::Path;
 use std::thread;
@@ -27,8 +27,8 @@ use crate::rig::{Driver, End};
 
 /// How long a client may take to greet, and for a message once it has begun.
 const STEP: Duration = Duration::from_secs(5);
-/// How long it may take until its next message, before its first request: before one of them it makes its pictures larger
-/// for itself.
+/// How long it may take until its next message, before its first request: before one of them it makes its pictures
+/// larger for itself.
 const PREPARES: Duration = Duration::from_secs(60);
 /// Between two looks at who has come or gone.
 const NAP: Duration = Duration::from_millis(10);
@@ -85,11 +85,12 @@ pub(super) fn out_of_turn(said: &Talk) -> Error {
     }
 }
 
-/// Serves all who join at a path, one after the other, until Ctrl-C; pictures are as large as each client says, and all else
-/// is as `case` has it. Says of each client in a line what became of it.
+/// Serves all who join at a path, one after the other, until Ctrl-C; pictures are as large as each client says, and all
+/// else is as `case` has it. Says of each client in a line what became of it.
 ///
 /// # Errors
-/// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a client.
+/// A NIC that reaches no other process; a path that cannot be used; as [`Case::check`]; what fails here, and not at a
+/// client.
 pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(), Error> {
     let domain = nodes::reachable(node)?.domain()?;
     case.check(node)?;
@@ -126,8 +127,8 @@ pub fn serve(node: &Node, case: &Case, path: &Path, screen: &Screen) -> Result<(
     Ok(())
 }
 
-/// Whether others may be served: all that fails of a client once it has come is its own, but for what fails of the path,
-/// the kernel, the GPU, or the thread that drives the NIC.
+/// Whether others may be served: all that fails of a client once it has come is its own, but for what fails of the
+/// path, the kernel, the GPU, or the thread that drives the NIC.
 fn of_client(error: &Error) -> bool {
     let Error::Bench(error) = error else {
         return true;
@@ -160,7 +161,8 @@ fn listen_to(peer: &Peer) -> Result<(), Error> {
     Ok(())
 }
 
-/// Serves a client to its end, and says what became of it; `joins` hears how large its pictures are, once they may come.
+/// Serves a client to its end, and says what became of it; `joins` hears how large its pictures are, once they may
+/// come.
 fn serve_one(
     node: &Node,
     case: &Case,
@@ -291,8 +293,9 @@ impl<'s> Session<'s> {
     }
 }
 
-/// How a client has parted, in words to be added; no words for one that has said that there is no more. Of its newest request
-/// any part was told by the one number, and all parts by the other. A wait that it has not kept waiting is the server's own.
+/// How a client has parted, in words to be added; no words for one that has said that there is no more. Of its newest
+/// request any part was told by the one number, and all parts by the other. A wait that it has not kept waiting is the
+/// server's own.
 fn parted(
     outcome: &Outcome,
     peer: &Peer,

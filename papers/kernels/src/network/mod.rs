@@ -18,7 +18,8 @@ pub const COLUMNS: u32 = 16;
 const ROWS: u32 = 2;
 /// The most rows of a tile.
 const MAX_ROWS: u32 = ROWS * MAX_THREADS / COLUMNS;
-/// Values from a row in shared memory to the next one: those of two rows lie in other banks for the two halves of a warp.
+/// Values from a row in shared memory to the next one: those of two rows lie in other banks for the two halves of a
+/// warp.
 const PITCH: u32 = 24;
 /// Channels that come into shared memory at a time.
 const CHUNK: u32 = 8;
@@ -124,7 +125,8 @@ struct Outputs {
 /// A network in memory of the kernels' own, for all blocks of a kernel together. Values are floats of 4 bytes.
 ///
 /// # Safety of its kernels
-/// Kernels read and write it by plain loads and stores, whose places follow from the steps alone. Who launches one promises:
+/// Kernels read and write it by plain loads and stores, whose places follow from the steps alone. Who launches one
+/// promises:
 ///
 /// - The steps fit each other, and each place has as many words as they go to; no two places overlap.
 /// - Nobody else touches them while the kernel runs, unless the kernel says otherwise.
@@ -159,8 +161,8 @@ fn values(place: Place) -> *mut f32 {
 }
 
 impl Network {
-    /// Makes the answer of the picture, with all threads of all blocks. Each block's part of the answer is there then, the
-    /// others' once they have met again. `met` counts the meetings, the first being 1.
+    /// Makes the answer of the picture, with all threads of all blocks. Each block's part of the answer is there then,
+    /// the others' once they have met again. `met` counts the meetings, the first being 1.
     ///
     /// # Errors
     /// `Deadline`, where a block does not come.
@@ -176,8 +178,8 @@ impl Network {
         let steps = self.steps.first().cast::<Step>();
         let mut number = 0;
         while number < self.count {
-            // SAFETY: the caller's promise: so many steps, which nobody writes. Not copied: a step's fields would take registers
-            // while its sums need them.
+            // SAFETY: the caller's promise: so many steps, which nobody writes. Not copied: a step's fields would take
+            // registers while its sums need them.
             let step = unsafe { &*steps.add(number as usize) };
             number += 1;
             // All blocks read the same steps, so that they come to the same meetings and barriers.

@@ -45,8 +45,8 @@ pub const SIDES: [u32; 3] = [1, 3, 5];
 /// Pixels from one window of a [`Step::POOL`] to the next, across and down.
 pub const STRIDE: u32 = 2;
 
-/// A step of a network, as it lies in memory. Places of values are offsets into [`Network::planes`](super::Network::planes),
-/// or [`INPUT`](Self::INPUT) or [`OUTPUT`](Self::OUTPUT). Channels lie one plane after the other.
+/// A step of a network, as it lies in memory. Channels lie one plane after the other. Places of values are
+/// [`INPUT`](Self::INPUT), [`OUTPUT`](Self::OUTPUT), or offsets into [`Network::planes`](super::Network::planes).
 #[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -79,7 +79,8 @@ pub struct Step {
 impl Step {
     /// Each output is the sum of a window around its pixel in all inputs, beside the picture 0, and a bias.
     pub const CONVOLVE: u32 = 0;
-    /// Each channel becomes the largest values of its windows, which lie [`STRIDE`] pixels apart and inside the picture.
+    /// Each channel becomes the largest values of its windows, which lie [`STRIDE`] pixels apart and inside the
+    /// picture.
     pub const POOL: u32 = 1;
     /// Each channel becomes its mean.
     pub const AVERAGE: u32 = 2;

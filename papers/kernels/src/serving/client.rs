@@ -42,10 +42,11 @@ pub struct ServingClient<'a> {
     pub stop: Stop<'a>,
     /// Takes [`Self::ROUNDS`] and the others, then how many values each thread found wrong.
     pub numbers: Slice<'a, Word64>,
-    /// [`BUCKETS`](crate::distribution::BUCKETS) words of the kernel's own, 0 at first: how many requests took how long.
+    /// [`BUCKETS`](crate::distribution::BUCKETS) words of the kernel's own, 0 at first: how many requests took how
+    /// long.
     pub histogram: Place,
-    /// [`Self::MOMENT`] words of the kernel's own for each span of time, 0 at first: requests that ended in it, nanoseconds of
-    /// all of them together, and of the longest. What comes behind the last span is not kept.
+    /// [`Self::MOMENT`] words of the kernel's own for each span of time, 0 at first: requests that ended in it,
+    /// nanoseconds of all of them together, and of the longest. What comes behind the last span is not kept.
     pub over_time: Place,
     /// Nanoseconds of a span.
     pub span: u64,
@@ -194,8 +195,8 @@ impl ServingClient<'_> {
         places.store(first + 2, if took > longest { took } else { longest });
     }
 
-    /// Compares each answer with what it should be, as one of `threads` threads. A sender that fails is missed here: then
-    /// all end.
+    /// Compares each answer with what it should be, as one of `threads` threads. A sender that fails is missed here:
+    /// then all end.
     #[inline(always)]
     fn compare(&self, thread: u32, threads: u32) {
         let (mut picture, mut wrong) = (0, 0);

@@ -1,6 +1,6 @@
-//! Pictures that come over the network, are put through a network of layers, and whose answers go back: a server that drives
-//! the network itself, as a kernel that stays or as kernels of a graph, and the client of all. From a paper on GPU-driven RDMA
-//! for inference serving, section 5.2 and listing 1.
+//! Pictures that come over the network, are put through a network of layers, and whose answers go back: a server that
+//! drives the network itself, as a kernel that stays or as kernels of a graph, and the client of all. From a paper on
+//! GPU-driven RDMA for inference serving, section 5.2 and listing 1.
 
 mod client;
 mod message;

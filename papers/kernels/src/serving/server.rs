@@ -1,5 +1,5 @@
-//! The server: it waits for pictures, computes their answers and sends them back, all by itself. One kernel stays and does all
-//! of it; or three, of which each does a part, are launched again and again by a graph.
+//! The server: it waits for pictures, computes their answers and sends them back, all by itself. One kernel stays and
+//! does all of it; or three, of which each does a part, are launched again and again by a graph.
 
 use warpbell::{Block, Deadline, Exclusive, Stop, WaitError, block, kernel, thread};
 
@@ -27,10 +27,12 @@ pub struct ServingServer<'a> {
     pub path: Path<'a>,
     /// An answer.
     pub answer: Message,
-    /// Where picture and answer lie for the NIC, if the network has its own in memory of the kernels': then they are copied.
+    /// Where picture and answer lie for the NIC, if the network has its own in memory of the kernels': then they are
+    /// copied.
     pub copied: Copied,
-    /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others what has
-    /// come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the others.
+    /// [`Self::STATE`] words of the kernels' own, 0 before the first launch: by them the first block tells the others
+    /// what has come, and a launch goes on where the one before it has ended. Among them are [`Self::SERVED`] and the
+    /// others.
     pub state: Place,
     /// Microseconds without a request after which it ends with an error.
     pub patience_us: u64,
@@ -68,8 +70,8 @@ pub unsafe fn serving_server(p: ServingServer<'_>) {
     p.end(unsafe { p.serve() });
 }
 
-/// The first kernel of a graph: waits for a request, and tells the kernels behind it which one has come, or that none has.
-/// One thread does it, and any others end at once.
+/// The first kernel of a graph: waits for a request, and tells the kernels behind it which one has come, or that none
+/// has. One thread does it, and any others end at once.
 #[kernel]
 pub fn serving_wait(p: ServingServer<'_>) {
     if thread::first() {
@@ -77,8 +79,8 @@ pub fn serving_wait(p: ServingServer<'_>) {
     }
 }
 
-/// The second kernel of a graph: computes the answer of the request that has come. A host that drives launches this kernel,
-/// too, behind [`ServingServer::TOLD`].
+/// The second kernel of a graph: computes the answer of the request that has come. A host that drives launches this
+/// kernel, too, behind [`ServingServer::TOLD`].
 ///
 /// # Safety
 /// As of [`serving_server`], and the kernel before has ended.
