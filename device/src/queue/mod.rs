@@ -15,7 +15,7 @@
 //! | `common` | one completion queue for many send queues |
 //! | `send`, `batch`, `receive` | the queues that a kernel uses |
 //! | `group` | the WQEs that are posted together: whose, whether sound, into the ring |
-//! | `segmented` | large READs in segments |
+//! | `segmented` | large READs and WRITEs in segments |
 //! | `ready` | a ring that is filled once, whose WQEs are patched |
 //! | `held` | WQEs that are stored now and published later, without a view of the queue |
 

@@ -1,4 +1,4 @@
-//! Large READs in segments.
+//! Large READs and WRITEs in segments.
 
 use mlx5_wqe::{Local, Remote, Wqe};
 
@@ -27,6 +27,35 @@ impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
         segment: u32,
         deadline: Deadline,
     ) -> Result<Ticket, PostError> {
+        self.in_segments(local, remote, segment, deadline, Wqe::read)
+    }
+
+    /// Writes to the other end in WRITEs of `segment` bytes each, as [`read_in_segments`](Self::read_in_segments) reads. A
+    /// signal that is posted behind them comes behind all bytes.
+    ///
+    /// # Errors
+    /// As there.
+    #[inline(always)]
+    pub fn write_in_segments(
+        &mut self,
+        local: Local,
+        remote: Remote,
+        segment: u32,
+        deadline: Deadline,
+    ) -> Result<Ticket, PostError> {
+        self.in_segments(local, remote, segment, deadline, Wqe::write)
+    }
+
+    /// Moves bytes by what `make` makes of each segment's two ends.
+    #[inline(always)]
+    fn in_segments(
+        &mut self,
+        local: Local,
+        remote: Remote,
+        segment: u32,
+        deadline: Deadline,
+        make: impl Fn(Local, Remote) -> Wqe<1>,
+    ) -> Result<Ticket, PostError> {
         let bytes = local.length;
         if bytes == 0 {
             return Err(PostError::Empty);
@@ -36,7 +65,7 @@ impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
             segment => segment.min(bytes),
         };
         let limit = self.handle.max_message;
-        // Here, where all threads of the scope see it: only the leader has a READ to be refused.
+        // Here, where all threads of the scope see it: only the leader has a request to be refused.
         if segment > limit {
             return Err(PostError::TooLong {
                 bytes: segment.into(),
@@ -48,7 +77,7 @@ impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
         let mut done = 0;
         while done < bytes {
             let length = segment.min(bytes - done);
-            let read = Wqe::read(
+            let request = make(
                 Local {
                     address: local.address.wrapping_add(done.into()),
                     length,
@@ -60,11 +89,11 @@ impl<S: Sharing, C: Scope> SendQueue<'_, S, C> {
                 },
             );
             done += length;
-            let read = match done == bytes {
-                true => read.signalled(),
-                false => read,
+            let request = match done == bytes {
+                true => request.signalled(),
+                false => request,
             };
-            newest = batch.post_if(C::leads().then_some(read))?;
+            newest = batch.post_if(C::leads().then_some(request))?;
         }
         Ok(newest)
     }

@@ -1,7 +1,7 @@
-//! Flushes: a READ of one's own memory that brings late stores to their place.
+//! Flushes: a READ of one's own memory that brings late stores to their place; and transfers in segments.
 
 use warpbell::wqe::Wqe;
-use warpbell::{Deadline, Exclusive, SendQueueHandle};
+use warpbell::{Deadline, Exclusive, SendQueueHandle, WaitError};
 use warpbell_soft_hca::shell::{HcaOptions, LateStores};
 
 use super::{ALL, bytes_of, connected, posting, region, resident, threaded};
@@ -99,28 +99,48 @@ fn a_flush_works_on_each_software_hca() {
     }
 }
 
-/// A READ in segments brings the same bytes as a whole one.
+/// A READ or a WRITE in segments moves the same bytes as a whole one.
 #[test]
-fn reads_in_segments_bring_every_byte() {
+fn segments_bring_every_byte() {
     for device in [threaded(), resident()] {
         let domain = device.protection_domain().unwrap();
         let bytes: Vec<u8> = (0..20_000u32).map(|index| (index % 251) as u8).collect();
-        let far = region(&domain, bytes.len(), 0, ALL);
-        far.write(0, &bytes).unwrap();
-        let near = region(&domain, bytes.len(), 0, ALL);
+        let [near, far] = [(); 2].map(|()| region(&domain, bytes.len(), 0, ALL));
         let [one, _other] = connected([(&domain, &posting(64)); 2]);
         let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+        let local = near.local(0, 20_000).unwrap();
+        let remote = far.remote().at(0, 20_000).unwrap();
         for segment in [700, 4096, 19_999, 0] {
-            near.write(0, &vec![0xee; bytes.len()]).unwrap();
-            let local = near.local(0, 20_000).unwrap();
-            let remote = far.remote().at(0, 20_000).unwrap();
-            let ticket = queue
-                .read_in_segments(local, remote, segment, LIMIT)
-                .unwrap();
-            queue.wait(ticket, LIMIT).unwrap();
-            assert_eq!(bytes_of(&near), bytes, "segments of {segment}");
+            for (reads, [source, target]) in [(true, [&far, &near]), (false, [&near, &far])] {
+                source.write(0, &bytes).unwrap();
+                target.write(0, &vec![0xee; bytes.len()]).unwrap();
+                let ticket = match reads {
+                    true => queue.read_in_segments(local, remote, segment, LIMIT),
+                    false => queue.write_in_segments(local, remote, segment, LIMIT),
+                };
+                queue.wait(ticket.unwrap(), LIMIT).unwrap();
+                assert_eq!(bytes_of(target), bytes, "segments of {segment}, {reads}");
+            }
         }
     }
+}
+
+/// Of a WRITE in segments that runs into the end of what may be written, the segments before it arrive, and none behind.
+#[test]
+fn a_segment_that_fails_ends_the_transfer() {
+    let device = threaded();
+    let domain = device.protection_domain().unwrap();
+    let near = region(&domain, 4000, 7, ALL);
+    let far = region(&domain, 2500, 0, ALL);
+    let [one, _other] = connected([(&domain, &posting(64)); 2]);
+    let mut queue = one.send_queue().unwrap().open::<Exclusive>().unwrap();
+    let local = near.local(0, 4000).unwrap();
+    let remote = far.remote().at(0, 2500).unwrap();
+    let ticket = queue.write_in_segments(local, remote, 1000, LIMIT).unwrap();
+    assert_matches!(queue.wait(ticket, LIMIT) => Err(WaitError::Failed(_)));
+    let found = bytes_of(&far);
+    assert_eq!(found[..2000], [7; 2000]);
+    assert_eq!(found[2000..], [0; 500]);
 }
 
 #[test]
