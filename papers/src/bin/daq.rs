@@ -1,4 +1,4 @@
-//! A stream of a detector's events, in each of which a circle is sought: NaNet's application, its network driven by the host
+//! A stream of a detector's events, in each of which rings are sought: NaNet's application, its network driven by the host
 //! and by the kernel.
 
 use std::process::ExitCode;
@@ -17,12 +17,12 @@ use warpbell_papers::daq::Series;
 use warpbell_papers::parse::parse_seconds;
 use warpbell_papers::rig::Driver;
 
-/// Sends a detector's events to a receiver, which fits a circle to each and sends the result to the trigger, as
-/// NaNet does for NA62 (Ammendola and others 2017). Prints the latencies.
+/// Sends a detector's events to a receiver, which seeks rings in each and sends them to the trigger, as NaNet does
+/// for NA62 (Ammendola and others 2017). Prints the latencies, and how many of the rings are found.
 ///
 /// Two receivers: the host, which launches a kernel for the events that are there (classic), and a kernel that
-/// stays (persistent). Detector and trigger are a kernel, the same for both. Each result is compared with the
-/// circle of its event. If a launcher has started two processes, the first one has detector and trigger, and the
+/// stays (persistent). Detector and trigger are a kernel, the same for both. Each result is compared with what the
+/// same search found ahead. If a launcher has started two processes, the first one has detector and trigger, and the
 /// second one the receiver. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]
@@ -48,6 +48,9 @@ struct Arguments {
     /// Microseconds that the host waits for more events before it launches a kernel
     #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     gather_us: u64,
+    /// Microseconds that each event takes at least; NaNet's figure has a kernel that only waits for 200
+    #[arg(long, value_name = "US", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000))]
+    stand_in_us: u64,
     /// Seconds for each rate and receiver
     #[arg(long, default_value = "1", value_parser = parse_seconds)]
     seconds: f64,
@@ -123,6 +126,7 @@ fn measure(arguments: &Arguments, setting: &Setting, party: &Party) -> Result<()
         seconds: arguments.seconds,
         drops: matches!(arguments.overload, Overload::Drop),
         gather_us: arguments.gather_us,
+        stand_in_us: arguments.stand_in_us,
         seed: arguments.seed,
     };
     let screen = party.screen(arguments.output.json, series.steps());

@@ -10,7 +10,7 @@ use warpbell_bench::cause;
 use warpbell_bench::run::launch::LIMIT_US;
 use warpbell_host_init::{Grid, Launch, QueuePair, entry};
 use warpbell_kernels::place::Place;
-use warpbell_paper_kernels::daq::{DaqBatch, END, Entry, daq_batch, slot};
+use warpbell_paper_kernels::daq::{DaqBatch, END, Entry, PRIMITIVE_BYTES, daq_batch, slot};
 use warpbell_paper_kernels::path::Path;
 
 use super::WARP;
@@ -95,6 +95,7 @@ impl Receiver<'_> {
             list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             primitives: unsafe { self.primitives.place() },
+            at_least_ns: case.at_least_ns(),
         };
         let launch = |events: u32| {
             let grid = Grid {
@@ -151,8 +152,9 @@ impl Receiver<'_> {
                     launch(events)?;
                     for (way, queue) in ways.iter_mut().zip(&mut queues) {
                         let posts = way.batch.iter().flat_map(|&(slot, entry)| {
-                            let from = 8 * u64::from(slot);
-                            [path.write(from, from, 8), path.tell(slot, entry.0)]
+                            let from = u64::from(PRIMITIVE_BYTES) * u64::from(slot);
+                            let primitives = path.write(from, from, PRIMITIVE_BYTES);
+                            [primitives, path.tell(slot, entry.0)]
                         });
                         let posts: Vec<_> = posts.collect();
                         if !posts.is_empty() {

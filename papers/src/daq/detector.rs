@@ -12,7 +12,9 @@ use warpbell_kernels::place::Place;
 use warpbell_paper_kernels::daq::{DaqDetector, EVENT_BYTES, daq_detector};
 use warpbell_paper_kernels::distribution::BUCKETS;
 
-use super::{Case, Measured, WARP, events};
+use super::events::{self, Event};
+use super::search::search;
+use super::{Case, Measured, WARP};
 use crate::Error;
 use crate::distribution::Distribution;
 use crate::rig::{Driver, End};
@@ -42,6 +44,14 @@ fn word_of(buffer: &Buffer) -> Place {
     unsafe { memory::place(buffer) }
 }
 
+/// What the trigger compares with: of each event its hits, as it says, and what a search finds in it.
+fn truths(node: &Node, events: &[Event]) -> Result<Vec<u8>, Error> {
+    let found = search(node, events)?;
+    let all = events.iter().zip(&found);
+    let words = all.flat_map(|(event, found)| [&[event.count.into()], &found[..]].concat());
+    Ok(words.flat_map(u64::to_ne_bytes).collect())
+}
+
 impl<'d> Detector<'d> {
     /// Prepares it at this end.
     pub(super) fn new(case: &'d Case, node: &'d Node, end: &'d End) -> Result<Self, Error> {
@@ -50,7 +60,7 @@ impl<'d> Detector<'d> {
             None => Placement::Host,
             Some(gpu) => Placement::Gpu(gpu),
         };
-        let (kinds, truths) = (events::bytes(&events), events::truths(&events));
+        let (kinds, truths) = (events::bytes(&events), truths(node, &events)?);
         let words = u64::from(case.ways) * DaqDetector::NUMBERS;
         let detector = Self {
             case,
@@ -82,7 +92,6 @@ impl<'d> Detector<'d> {
             primitives: unsafe { self.found.place() },
             kinds: events::KINDS,
             truths: word_of(&self.truths),
-            bound: events::BOUND,
             slots: case.slots,
             interval_ps: case.interval_ps(),
             warm_up: case.warm_up.min(case.due() / 10),
@@ -145,6 +154,7 @@ impl<'d> Detector<'d> {
             // Those that nobody waited for are none that were left.
             left: if interrupt::requested() { 0 } else { left },
             late: sum(DaqDetector::LATE),
+            too_late: sum(DaqDetector::TOO_LATE),
             lost,
             wrong,
             distribution,

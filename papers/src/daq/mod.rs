@@ -1,10 +1,11 @@
-//! A detector's events, in each of which a circle is sought: a kernel is launched for each batch by a host that drives the
+//! A detector's events, in each of which rings are sought: a kernel is launched for each batch by a host that drives the
 //! network, or one stays and drives it itself.
 
 mod classic;
 mod detector;
 mod events;
 mod receiver;
+mod search;
 mod series;
 
 use std::time::Duration;
@@ -15,7 +16,7 @@ use serde::Serialize;
 use warpbell_bench::cause;
 use warpbell_bench::party::Party;
 use warpbell_host_init::Node;
-use warpbell_paper_kernels::daq::EVENT_BYTES;
+use warpbell_paper_kernels::daq::{EVENT_BYTES, PRIMITIVE_BYTES};
 
 use crate::Error;
 use crate::application::Measurement;
@@ -23,6 +24,8 @@ use crate::distribution::Distribution;
 use crate::rig::{Driver, Ends};
 use crate::together::together;
 
+pub use events::Quality;
+pub use search::Search;
 pub use series::{APPLICATION, Results, Series};
 
 /// What comes, how fast, and for how long.
@@ -44,6 +47,8 @@ pub struct Case {
     pub drops: bool,
     /// How long a host waits for more events of a batch.
     pub gather: Duration,
+    /// How long each event takes at least, as NaNet's stand-in for a search does.
+    pub at_least: Duration,
     /// Seed of the events.
     pub seed: u64,
 }
@@ -65,20 +70,22 @@ pub struct Measured {
     pub held: u64,
     /// Events that were there and were neither sent nor dropped when time was over.
     pub left: u64,
-    /// Events that count and took longer than a millisecond.
+    /// Events that count and took longer than 800 µs.
     pub late: u64,
-    /// Events sent whose primitive did not come.
+    /// Those that took longer than 1 ms.
+    pub too_late: u64,
+    /// Events sent whose primitives did not come.
     pub lost: u64,
-    /// Primitives that differ from what their event was made of.
+    /// Events whose primitives differ from what a search finds in it.
     pub wrong: u64,
     /// How long they took, from the moment in which an event was there until the trigger had its primitive.
     pub distribution: Distribution,
-    /// Each event sent has one primitive, which is right, and nothing beside was touched.
+    /// Each event sent has its primitives, which are right, and nothing beside was touched.
     pub verified: bool,
 }
 
 /// The columns of [`Measurement::row`].
-pub const HEADER: &str = "events/s   receiver      p50 µs   p90 µs   p99 µs  p99.9 µs  longest µs      late   \
+pub const HEADER: &str = "events/s   receiver      p50 µs   p90 µs   p99 µs  p99.9 µs  longest µs  > 800 µs    > 1 ms   \
     dropped      held      events";
 
 /// What a driver makes of the receiver.
@@ -93,10 +100,11 @@ impl Measurement for Measured {
     fn row(&self) -> String {
         let [p50, p90, p99, p999, longest] = self.distribution.percentiles();
         format!(
-            "{:<10} {:<11} {p50:>8.1} {p90:>8.1} {p99:>8.1} {p999:>9.1} {longest:>11.1} {:>9} {:>9} {:>9} {:>11}",
+            "{:<10} {:<11} {p50:>8.1} {p90:>8.1} {p99:>8.1} {p999:>9.1} {longest:>11.1} {:>9} {:>9} {:>9} {:>9} {:>11}",
             self.rate,
             name(self.driver),
             self.late,
+            self.too_late,
             self.dropped,
             self.held,
             self.sent,
@@ -160,7 +168,11 @@ impl Case {
 
     /// Bytes of the primitives of as many events.
     fn primitive_bytes(&self) -> u32 {
-        8 * self.ways * self.slots
+        PRIMITIVE_BYTES * self.ways * self.slots
+    }
+
+    fn at_least_ns(&self) -> u64 {
+        self.at_least.as_nanos().try_into().unwrap_or(u64::MAX)
     }
 
     /// Sends events as they are due, and looks at every primitive. Of two ranks the first one has the detector, and what was
@@ -228,6 +240,7 @@ mod tests {
         limit: Duration::from_secs(1),
         drops: false,
         gather: Duration::ZERO,
+        at_least: Duration::ZERO,
         seed: 1,
     };
 

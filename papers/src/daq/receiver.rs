@@ -5,7 +5,7 @@ use warpbell::wqe::Remote;
 use warpbell_bench::run::memory::Memory;
 use warpbell_host_init::{Grid, Launch, Node, QueuePair, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
-use warpbell_paper_kernels::daq::{DaqReceiver, daq_receiver};
+use warpbell_paper_kernels::daq::{DaqReceiver, PRIMITIVE_BYTES, daq_receiver};
 use warpbell_paper_kernels::path::Path;
 
 use super::{Case, WARP};
@@ -49,7 +49,9 @@ impl<'r> Receiver<'r> {
         pairs: &[&QueuePair],
         ready: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let path = self.end.path_to(&self.handles, &self.primitives, there, 8);
+        let path = self
+            .end
+            .path_to(&self.handles, &self.primitives, there, PRIMITIVE_BYTES);
         match driver {
             Driver::Host => self.by_host(path, detector, pairs, ready),
             Driver::Kernel | Driver::Triggered => {
@@ -70,6 +72,7 @@ impl<'r> Receiver<'r> {
             // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
             events: unsafe { self.ring.place() },
             slots: self.case.slots,
+            at_least_ns: self.case.at_least_ns(),
             outcome: &self.outcome,
         };
         let grid = Grid {

@@ -9,7 +9,7 @@ use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::Screen;
 use warpbell_host_init::Node;
 
-use super::{Case, HEADER, Measured, name};
+use super::{Case, HEADER, Measured, Search, name};
 use crate::Error;
 use crate::application::{Application, Extent, Findings, Measurements, Section, Table, Verdict};
 use crate::rig::Driver;
@@ -25,7 +25,8 @@ pub const APPLICATION: Application = Application {
         200 µs. The figure of latencies is a picture that our copy lacks.",
     differs: "No card: the NIC is software. Detector and trigger are blocks of a kernel beside the receiver, the same for \
         both. Event and entry of the event queue are two writes under one doorbell, as that card\u{2019}s are. In each event \
-        a circle is sought by sums over up to 32 hits, and compared with the one that it was made of. The time is from the \
+        up to three rings are sought among up to 64 hits, and compared with what the same search found ahead. \
+        How many of the rings there are it finds is counted apart. The time is from the \
         moment in which an event is there, sent or not, until the trigger has the primitive, by the clock of one GPU, which \
         steps by up to a microsecond.",
     run,
@@ -55,6 +56,8 @@ pub struct Series {
     pub drops: bool,
     /// Microseconds that a host waits for more events of a batch.
     pub gather_us: u64,
+    /// Microseconds that each event takes at least.
+    pub stand_in_us: u64,
     /// Seed of the events.
     pub seed: u64,
 }
@@ -76,6 +79,7 @@ impl Series {
             seconds: 1.0,
             drops: false,
             gather_us: 0,
+            stand_in_us: 0,
             seed: 1,
         }
     }
@@ -99,32 +103,51 @@ impl Series {
             limit: Duration::try_from_secs_f64(self.seconds).unwrap_or(Duration::MAX),
             drops: self.drops,
             gather: Duration::from_micros(self.gather_us),
+            at_least: Duration::from_micros(self.stand_in_us),
             seed: self.seed,
         };
         let cases: Vec<Case> = self.rates.iter().map(case).collect();
         party.own_ranks(2)?;
+        let search = match party.rank() {
+            0 => Some(Search::new(party.node(), self.seed)?),
+            _ => None,
+        };
+        if let Some(search) = &search {
+            search
+                .lines()
+                .into_iter()
+                .for_each(|line| screen.line(line));
+        }
         screen.heading(HEADER);
-        let results = Measurements::of(party, &cases, &self.drivers, screen, |case, driver| {
-            screen.step(format!("{} events/s", case.rate));
-            case.measure(party, party.node(), driver)
-        })?;
-        for line in results.measured.iter().filter_map(Measured::overload) {
+        let measurements =
+            Measurements::of(party, &cases, &self.drivers, screen, |case, driver| {
+                screen.step(format!("{} events/s", case.rate));
+                case.measure(party, party.node(), driver)
+            })?;
+        for line in measurements.measured.iter().filter_map(Measured::overload) {
             screen.line(line);
         }
-        Ok(Results(results))
+        Ok(Results {
+            measurements,
+            search,
+        })
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Results(Measurements<Measured>);
+pub struct Results {
+    #[serde(flatten)]
+    measurements: Measurements<Measured>,
+    /// How well the search does; the second one of two ranks does not know.
+    search: Option<Search>,
+}
 
 impl Results {
     /// What both receivers had at each rate.
     fn pairs(&self) -> impl Iterator<Item = (&Measured, &Measured)> {
         let of = |driver| {
-            let all = self.0.measured.iter();
+            let all = self.measurements.measured.iter();
             all.filter(move |result| result.driver == driver)
         };
         of(Driver::Host).zip(of(Driver::Kernel))
@@ -136,7 +159,7 @@ impl Findings for Results {
     type Measured = Measured;
 
     fn measurements(&self) -> &Measurements<Measured> {
-        &self.0
+        &self.measurements
     }
 
     /// How long the slowest of so many events takes.
@@ -153,7 +176,7 @@ impl Findings for Results {
         vec![Panel {
             quantity: "latency (µs)",
             over: "events of which one takes longer",
-            curves: self.0.measured.iter().map(curve).collect(),
+            curves: self.measurements.measured.iter().map(curve).collect(),
         }]
     }
 
@@ -183,15 +206,16 @@ impl Findings for Results {
             "p99 (µs)",
             "p99.9 (µs)",
             "longest (µs)",
+            "behind 800 µs",
             "behind 1 ms",
             "dropped",
             "held",
             "lost",
             "events",
         ];
-        let rows = self.0.measured.iter().map(|of| {
+        let rows = self.measurements.measured.iter().map(|of| {
             let percentiles = of.distribution.percentiles();
-            let counts = [of.late, of.dropped, of.held, of.lost, of.sent];
+            let counts = [of.late, of.too_late, of.dropped, of.held, of.lost, of.sent];
             [of.rate.to_string(), name(of.driver).into()]
                 .into_iter()
                 .chain(percentiles.map(|us| format!("{us:.1}")))

@@ -1,5 +1,5 @@
-//! A circle through hits: the algebraic fit of Kåsa (1976), which minimises the sum of (x² + y² − 2ax − 2by − c)², by sums
-//! alone.
+//! Circles through hits: through three of them, and the algebraic fit of Kåsa (1976) to many, which minimises the sum of
+//! (x² + y² − 2ax − 2by − c)², by sums alone.
 
 use warpbell::thread::warp_size;
 use warpbell::warp;
@@ -32,69 +32,74 @@ impl Hit {
     }
 }
 
-/// What was found in an event: 8 bytes, as they go to the trigger.
+/// A circle, in units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Primitive {
-    /// The circle's centre; 0 without a circle, and so are the others.
+pub struct Circle {
+    /// Its centre.
     pub centre: Hit,
     /// Its radius.
     pub radius: u16,
-    /// Whether there is one.
-    pub status: Status,
 }
 
-/// What an event was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(transparent)]
-pub struct Status(pub u16);
-
-impl Status {
-    /// A circle was found.
-    pub const CIRCLE: Self = Self(1);
-    /// Two hits or one: any circle goes through them.
-    pub const FEW: Self = Self(2);
-    /// The hits lie on a line, or nearly.
-    pub const LINE: Self = Self(3);
-    /// So many hits as no event has.
-    pub const MALFORMED: Self = Self(4);
-}
-
-impl Primitive {
-    /// Without a circle.
-    pub const fn without(status: Status) -> Self {
-        Self {
-            centre: Hit { x: 0, y: 0 },
-            radius: 0,
-            status,
+impl Circle {
+    /// The circle through three hits, if they are far enough apart to tell one, and it is one that the detector sees.
+    #[inline(always)]
+    pub fn through(hits: [Hit; 3]) -> Option<Self> {
+        let [first, second, third] = hits;
+        let from = |hit: Hit| {
+            let [x, y] = [(hit.x, first.x), (hit.y, first.y)]
+                .map(|(to, from)| f64::from(i32::from(to) - i32::from(from)));
+            (x, y, x * x + y * y)
+        };
+        let (x, y, square) = from(second);
+        let (u, v, other) = from(third);
+        let doubled = (x * v - u * y) * 2.0;
+        if doubled.abs() < SLENDER {
+            return None;
         }
+        let a = (v * square - y * other) / doubled;
+        let b = (x * other - u * square) / doubled;
+        Self::about(
+            f64::from(first.x) + a,
+            f64::from(first.y) + b,
+            a * a + b * b,
+        )
     }
 
-    /// As 8 bytes.
+    /// The circle with that centre and square of the radius, if the detector sees such.
     #[inline(always)]
-    pub const fn to_bits(self) -> u64 {
-        let status = (self.status.0 as u64) << 48;
-        self.centre.to_bits() as u64 | (self.radius as u64) << 32 | status
+    fn about(x: f64, y: f64, square: f64) -> Option<Self> {
+        let [least, most] = RADII.map(f64::from);
+        // What is no number is none of these.
+        let seen = (square >= least * least) & (square <= most * most);
+        (seen & (x.abs() < FAR) & (y.abs() < FAR)).then(|| Self {
+            centre: Hit {
+                x: rounded(x) as i16,
+                y: rounded(y) as i16,
+            },
+            radius: rounded(root(square)) as u16,
+        })
     }
 
-    /// Of 8 bytes.
+    /// Whether a hit lies on it, to [`BAND`] units.
     #[inline(always)]
-    pub const fn from_bits(bits: u64) -> Self {
-        Self {
-            centre: Hit::from_bits(bits as u32),
-            radius: (bits >> 32) as u16,
-            status: Status((bits >> 48) as u16),
-        }
-    }
-
-    /// Whether both say the same, centre and radius within `bound` units.
-    #[inline(always)]
-    pub const fn agrees(self, other: Self, bound: u32) -> bool {
-        let x = (self.centre.x as i32).abs_diff(other.centre.x as i32);
-        let y = (self.centre.y as i32).abs_diff(other.centre.y as i32);
-        let radius = (self.radius as i32).abs_diff(other.radius as i32);
-        (self.status.0 == other.status.0) & (x <= bound) & (y <= bound) & (radius <= bound)
+    pub fn passes(self, hit: Hit) -> bool {
+        let [x, y] = [(hit.x, self.centre.x), (hit.y, self.centre.y)]
+            .map(|(hit, centre)| i64::from(i32::from(hit) - i32::from(centre)));
+        let radius = i64::from(self.radius);
+        let off = x * x + y * y - radius * radius;
+        off.abs() <= 2 * radius * i64::from(BAND)
     }
 }
+
+/// Units by which a hit may be off its circle.
+pub const BAND: i32 = UNITS;
+/// The smallest and the largest radius of a ring, in units.
+pub const RADII: [u16; 2] = [50 * UNITS as u16, 200 * UNITS as u16];
+/// Twice the least area between three hits that tell a circle, twice over: 25 mm × 25 mm.
+const SLENDER: f64 = (2 * 25 * 25 * UNITS * UNITS) as f64;
+/// No centre is as far to a side: 500 mm.
+const FAR: f64 = (500 * UNITS) as f64;
 
 /// Sums over an event's hits, about a point near their middle, so that they are exact in whatever order they are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,32 +116,48 @@ pub struct Moments {
 }
 
 impl Moments {
-    /// The sums over the hits of a whole warp: each lane brings one, and the first `hits` lanes' count.
+    /// The sums over the hits of a whole warp: each lane brings two, and those count that it says.
     #[inline(always)]
-    pub fn of_warp(hits: u32, own: Hit) -> Self {
-        let counts = warp::lane_id() < hits;
-        let among = |value: i64| if counts { value } else { 0 };
-        let [x, y] = [own.x, own.y].map(i64::from);
+    pub fn of_warp(own: [(Hit, bool); 2]) -> Self {
+        let of = |value: fn(i64, i64) -> i64, middle: [i64; 2]| {
+            let of = |(hit, counts): (Hit, bool)| match counts {
+                true => value(i64::from(hit.x) - middle[0], i64::from(hit.y) - middle[1]),
+                false => 0,
+            };
+            sum(of(own[0]) + of(own[1]))
+        };
+        let hits = of(|_, _| 1, [0; 2]) as u32;
         // Both sums in one word: neither takes more than half of it.
-        let both = sum(among((x << 32) + y));
+        let both = of(|x, y| (x << 32) + y, [0; 2]);
         let up = i64::from(both as i32);
         let sums = [(both - up) >> 32, up];
         let middle = sums.map(|sum| (sum as f64 / f64::from(hits)) as i64);
         let first = [0, 1].map(|axis: usize| sums[axis] - middle[axis] * i64::from(hits));
-        let (u, v) = (among(x - middle[0]), among(y - middle[1]));
-        let square = u * u + v * v;
         Self {
             hits,
             middle,
             first,
-            second: [sum(u * u), sum(u * v), sum(v * v)],
-            third: [sum(u * square), sum(v * square)],
+            second: [
+                of(|u, _| u * u, middle),
+                of(|u, v| u * v, middle),
+                of(|_, v| v * v, middle),
+            ],
+            third: [
+                of(|u, v| u * (u * u + v * v), middle),
+                of(|u, v| v * (u * u + v * v), middle),
+            ],
         }
     }
 
-    /// The circle, in double precision, each step rounded: the same bits everywhere.
+    /// How many hits count.
+    pub const fn hits(&self) -> u32 {
+        self.hits
+    }
+
+    /// The circle, in double precision, each step rounded: the same bits everywhere. None for hits on a line, and for a
+    /// circle that the detector does not see.
     #[inline(always)]
-    pub fn circle(&self) -> Primitive {
+    pub fn circle(&self) -> Option<Circle> {
         let count = f64::from(self.hits);
         let [u, v] = self.first.map(|sum| sum as f64);
         let [uu, uv, vv] = self.second.map(|sum| sum as f64);
@@ -149,20 +170,13 @@ impl Moments {
         let spread = cuu + cvv;
         // A quarter of the square for a whole circle, nothing for a line.
         if determinant * LINE <= spread * spread {
-            return Primitive::without(Status::LINE);
+            return None;
         }
         let a = (cuz * cvv - cvz * cuv) / determinant / 2.0;
         let b = (cvz * cuu - cuz * cuv) / determinant / 2.0;
         let c = (z - 2.0 * (u * a + v * b)) / count;
         let [x, y] = self.middle.map(|value| value as f64);
-        Primitive {
-            centre: Hit {
-                x: rounded(x + a) as i16,
-                y: rounded(y + b) as i16,
-            },
-            radius: rounded(root(c + a * a + b * b)) as u16,
-            status: Status::CIRCLE,
-        }
+        Circle::about(x + a, y + b, c + a * a + b * b)
     }
 }
 
@@ -203,38 +217,52 @@ fn sum(own: i64) -> i64 {
 mod tests {
     use super::*;
 
-    const FOUND: Primitive = Primitive {
-        centre: Hit { x: -300, y: 7 },
-        radius: 65_000,
-        status: Status::CIRCLE,
-    };
-
     #[test]
-    fn a_primitive_survives_its_way() {
-        for primitive in [FOUND, Primitive::without(Status::MALFORMED)] {
-            assert_eq!(Primitive::from_bits(primitive.to_bits()), primitive);
-        }
+    fn a_hit_survives_its_way() {
         for hit in [Hit { x: i16::MIN, y: -1 }, Hit { x: -1, y: i16::MAX }] {
             assert_eq!(Hit::from_bits(hit.to_bits()), hit);
         }
     }
 
     #[test]
-    fn primitives_agree_within_the_bound_in_all_that_they_say() {
-        let moved = |x: i16, y: i16, radius: i32| Primitive {
-            centre: Hit {
-                x: FOUND.centre.x + x,
-                y: FOUND.centre.y + y,
-            },
-            radius: (i32::from(FOUND.radius) + radius) as u16,
-            ..FOUND
+    fn three_hits_tell_a_circle_unless_they_are_too_near_or_on_a_line() {
+        let circle = Circle {
+            centre: Hit { x: -3000, y: 700 },
+            radius: 6400,
         };
-        assert!(FOUND.agrees(moved(3, -3, 3), 3));
-        for off in [moved(4, 0, 0), moved(0, -4, 0), moved(0, 0, -4)] {
-            assert!(!FOUND.agrees(off, 3));
+        // At 0, 90, 180 and 233.13 degrees, where all is whole.
+        let at = [(6400, 0), (0, 6400), (-6400, 0), (-3840, -5120)];
+        let at = at.map(|(x, y)| Hit {
+            x: circle.centre.x + x,
+            y: circle.centre.y + y,
+        });
+        for [a, b, c] in [[0, 1, 2], [2, 0, 1], [3, 1, 0], [1, 2, 3]] {
+            assert_eq!(Circle::through([at[a], at[b], at[c]]), Some(circle));
+            assert!(at.iter().all(|&hit| circle.passes(hit)));
         }
-        let status = Status::LINE;
-        assert!(!FOUND.agrees(Primitive { status, ..FOUND }, 3));
+        assert_eq!(Circle::through([at[0], at[1], at[1]]), None);
+        assert_eq!(
+            Circle::through([at[0], at[2], Hit { y: 700, ..at[0] }]),
+            None
+        );
+        // 10 mm and 300 mm.
+        for size in [640, 19_200] {
+            let hits = [(size, 0), (0, size), (-size, 0)].map(|(x, y)| Hit { x, y });
+            assert_eq!(Circle::through(hits), None);
+        }
+        for (off, passes) in [
+            (0, true),
+            (63, true),
+            (66, false),
+            (-63, true),
+            (-66, false),
+        ] {
+            let hit = Hit {
+                x: at[0].x + off,
+                ..at[0]
+            };
+            assert_eq!(circle.passes(hit), passes, "{off}");
+        }
     }
 
     #[test]

@@ -3,14 +3,18 @@
 
 use warpbell::{Deadline, Exclusive, Signal, Slice, Stop, Word64, WordExt, block, kernel, thread};
 
-use super::{END, EVENT_BYTES, Entry, HITS, Primitive, slot};
+use super::{END, EVENT_BYTES, Entry, HITS, RINGS, slot};
 use crate::distribution::{BUCKETS, bucket};
 use crate::path::Path;
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::place::Place;
 
-/// Nanoseconds within which NA62's trigger wants an event's primitive.
-pub const DEADLINE_NS: u64 = 1_000_000;
+/// Nanoseconds that an event's way to the trigger may take: 800 µs are the budget of the primitives (NaNet's poster), and
+/// behind 1 ms data are lost (its abstract, section 2).
+pub const BUDGETS_NS: [u64; 2] = [800_000, 1_000_000];
+
+/// Words of an event's truth: its hits, as it says, and its primitives.
+pub const TRUTH_WORDS: u32 = 1 + RINGS;
 
 /// Which of so many kinds, a power of two, event `index` of all ways is: of another one than what lay in its slot before,
 /// also where all slots are a multiple of the kinds.
@@ -26,14 +30,12 @@ const fn kind(index: u64, kinds: u32) -> u32 {
 pub struct DaqDetector<'a> {
     /// To the receiver and back: its signals are the trigger's event queue, a word for each slot.
     pub path: Path<'a>,
-    /// Where primitives arrive, a word for each slot.
+    /// Where primitives arrive, [`RINGS`] words for each slot.
     pub primitives: Place,
     /// Events that lie at the source, a power of two: they are sent in turn, each lap one later.
     pub kinds: u32,
-    /// Two words for each of them: its hits, as it says, and the [`Primitive`] that it was made of.
+    /// [`TRUTH_WORDS`] for each of them: its hits, as it says, and the primitives that a search finds in it.
     pub truths: Place,
-    /// Units by which a primitive may be off.
-    pub bound: u32,
     /// Slots of a way, a power of two.
     pub slots: u32,
     /// Picoseconds from one event to the next, of all ways.
@@ -100,21 +102,26 @@ impl<'a> DaqDetector<'a> {
     pub const TAKEN: u64 = 5;
     /// The sum of their events' numbers.
     pub const TAKEN_SUM: u64 = 6;
-    /// Those that differ from what the event was made of.
+    /// Those that differ from what a search finds in the event.
     pub const WRONG: u64 = 7;
-    /// Those that count and came behind [`DEADLINE_NS`].
+    /// Those that count and came behind the first of [`BUDGETS_NS`].
     pub const LATE: u64 = 8;
+    /// Those behind the second one.
+    pub const TOO_LATE: u64 = 9;
     /// The longest time of those that count, in nanoseconds.
-    pub const LONGEST: u64 = 9;
+    pub const LONGEST: u64 = 10;
     /// Words of a way.
-    pub const NUMBERS: u64 = 10;
+    pub const NUMBERS: u64 = 11;
 
     /// Whether all that belongs to a way is there.
     #[inline(always)]
     fn fits(&self, way: u32) -> Result<(), Failure> {
         let ways = u64::from(way) + 1;
-        self.primitives.holds(ways * u64::from(self.slots))?;
-        self.truths.holds(2 * u64::from(self.kinds.max(1)))?;
+        let primitives = ways * u64::from(self.slots);
+        self.primitives
+            .holds(primitives.saturating_mul(RINGS.into()))?;
+        let truths = u64::from(TRUTH_WORDS) * u64::from(self.kinds.max(1));
+        self.truths.holds(truths)?;
         self.shared.holds(2 * ways)?;
         self.histogram.holds(ways * u64::from(BUCKETS))
     }
@@ -201,7 +208,7 @@ impl<'a> DaqDetector<'a> {
                 free = came.wait(least, path.limit())? + u64::from(self.slots);
             }
             let kind = kind(index, self.kinds);
-            let hits = self.truths.load(2 * kind) as u32;
+            let hits = self.truths.load(TRUTH_WORDS * kind) as u32;
             let slot = slot(way, self.slots, sent as u32);
             let from = u64::from(kind) * u64::from(EVENT_BYTES);
             let to = u64::from(slot) * u64::from(EVENT_BYTES);
@@ -232,7 +239,7 @@ impl<'a> DaqDetector<'a> {
         let path = &self.path;
         let began = self.began(way);
         let (mut taken, mut sum, mut least) = (0u64, 0u64, Entry::FIRST);
-        let (mut wrong, mut late, mut longest) = (0u64, 0u64, 0u64);
+        let (mut wrong, mut late, mut too_late, mut longest) = (0u64, 0u64, 0u64, 0u64);
         loop {
             let slot = slot(way, self.slots, taken as u32);
             let told = path.signal(slot)?.wait(least, path.limit())?;
@@ -242,22 +249,21 @@ impl<'a> DaqDetector<'a> {
             let now = thread::clock_ns();
             let entry = Entry(told);
             let index = self.index(way, entry.number());
-            let found = self.primitives.load(slot);
+            let found = [0, 1, 2].map(|ring| self.primitives.load(RINGS * slot + ring));
             taken += 1;
             // What is in the slot has been read before the detector fills it again.
             if let Some(came) = self.shared.word(2 * way) {
                 came.store_release(taken);
             }
             let kind = kind(index, self.kinds);
-            let hits = self.truths.load(2 * kind);
-            let truth = self.truths.load(2 * kind + 1);
-            let truth = Primitive::from_bits(truth);
-            let right = truth.agrees(Primitive::from_bits(found), self.bound);
-            wrong += u64::from(!(right & (u64::from(entry.hits()) == hits)));
+            let truth = |word: u32| self.truths.load(TRUTH_WORDS * kind + word);
+            let right = [truth(1), truth(2), truth(3)] == found;
+            wrong += u64::from(!(right & (u64::from(entry.hits()) == truth(0))));
             sum = sum.wrapping_add(index);
             if index >= self.warm_up {
                 let took = now.saturating_sub(began + self.due(index));
-                late += u64::from(took > DEADLINE_NS);
+                late += u64::from(took > BUDGETS_NS[0]);
+                too_late += u64::from(took > BUDGETS_NS[1]);
                 longest = longest.max(took);
                 // This thread's alone.
                 let counted = way * BUCKETS + bucket(took);
@@ -270,6 +276,7 @@ impl<'a> DaqDetector<'a> {
         self.keep(way, Self::TAKEN_SUM, sum);
         self.keep(way, Self::WRONG, wrong);
         self.keep(way, Self::LATE, late);
+        self.keep(way, Self::TOO_LATE, too_late);
         self.keep(way, Self::LONGEST, longest);
         Ok(())
     }

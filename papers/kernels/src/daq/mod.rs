@@ -1,22 +1,26 @@
-//! A stream of a detector's events, in each of which a circle is sought while the next ones arrive, as NaNet's (Ammendola
+//! A stream of a detector's events, in each of which rings are sought while the next ones arrive, as NaNet's (Ammendola
 //! and others 2017): a receiver that stays and drives the network itself, one that is launched for each batch and leaves
 //! the network to its host, and the detector of both.
 
 mod circle;
 mod detector;
+mod rings;
 
 use warpbell::wqe::{Remote, Wqe};
-use warpbell::{Exclusive, Warp, block, kernel, warp};
+use warpbell::{Deadline, Exclusive, Warp, block, kernel, warp};
 
 use crate::path::Path;
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::place::Place;
 
-pub use circle::{Hit, Moments, Primitive, Status, UNITS};
-pub use detector::{DEADLINE_NS, DaqDetector, daq_detector};
+pub use circle::{BAND, Circle, Hit, RADII, UNITS};
+pub use detector::{BUDGETS_NS, DaqDetector, TRUTH_WORDS, daq_detector};
+pub use rings::{FEWEST, Kind, Primitive, RINGS};
 
-/// The most hits of an event: a lane of a warp for each.
-pub const HITS: u32 = 32;
+/// The most hits of an event: two for each lane of a warp.
+pub const HITS: u32 = 64;
+/// Bytes of an event's primitives.
+pub const PRIMITIVE_BYTES: u32 = 8 * RINGS;
 /// Bytes of an event's slot.
 pub const EVENT_BYTES: u32 = 4 * HITS;
 /// What stands in the event queue behind the last event.
@@ -63,19 +67,13 @@ fn event(events: Place, slot: u64) -> Result<Place, Failure> {
     events.part(slot.saturating_mul(words), words)
 }
 
-/// What is in a slot; all lanes of a warp call it.
+/// The rings of an event, in bits, after at least so many nanoseconds; all lanes of a warp that is a block call it.
 #[inline(always)]
-fn seek(event: Place, hits: u32) -> Primitive {
-    if (hits == 0) | (hits > HITS) {
-        return Primitive::without(Status::MALFORMED);
-    }
-    if hits < 3 {
-        return Primitive::without(Status::FEW);
-    }
-    let lane = warp::lane_id();
-    // Those beyond its hits read the first one, which does not count again.
-    let own = if lane < hits { lane } else { 0 };
-    Moments::of_warp(hits, Hit::from_bits(event.load_value(own))).circle()
+fn seek(events: Place, slot: u64, hits: u32, at_least_ns: u64) -> [u64; RINGS as usize] {
+    let mut wait = Deadline::after_ns(at_least_ns).wait();
+    let found = rings::seek(events, slot, hits);
+    while at_least_ns > 0 && !wait.expired() {}
+    found
 }
 
 /// The receiver that stays: each of its blocks is a warp, which takes the events of a way of its own.
@@ -88,6 +86,8 @@ pub struct DaqReceiver<'a> {
     pub events: Place,
     /// Slots of a way, a power of two.
     pub slots: u32,
+    /// Nanoseconds that each event takes at least.
+    pub at_least_ns: u64,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -116,7 +116,6 @@ impl DaqReceiver<'_> {
         loop {
             let slot = slot(way, self.slots, taken);
             let told = path.signal(slot)?;
-            let event = event(self.events, slot.into())?;
             let told = told.wait_together::<Warp>(least, path.limit())?;
             if told == END {
                 let end = path.tell(slot, END);
@@ -124,9 +123,9 @@ impl DaqReceiver<'_> {
                 break;
             }
             let entry = Entry(told);
-            let found = seek(event, entry.hits());
+            let found = seek(self.events, slot.into(), entry.hits(), self.at_least_ns);
             // The slot is free for the detector once it has these: no lane reads it any more.
-            let primitive = Wqe::write_value(found.to_bits(), path.primitive(slot));
+            let primitive = Wqe::write_value(found, path.primitives(slot));
             let mut both = queue.batch(2, path.limit())?;
             let _ = both.post_if(leads.then_some(primitive))?;
             let _ = both.post_if(leads.then_some(path.tell(slot, told)))?;
@@ -146,10 +145,10 @@ pub const fn slot(way: u32, slots: u32, before: u32) -> u32 {
 }
 
 impl Path<'_> {
-    /// Where the primitive of a slot goes.
+    /// Where the primitives of a slot's event go.
     #[inline(always)]
-    fn primitive(&self, slot: u32) -> Remote {
-        self.target.at(8 * u64::from(slot))
+    fn primitives(&self, slot: u32) -> Remote {
+        self.target.at(u64::from(PRIMITIVE_BYTES) * u64::from(slot))
     }
 }
 
@@ -161,20 +160,28 @@ pub struct DaqBatch {
     pub events: Place,
     /// An [`Entry`] for each event, with the number of its slot for its number.
     pub list: Place,
-    /// Room for a primitive for each slot.
+    /// Room for [`RINGS`] primitives for each slot.
     pub primitives: Place,
+    /// Nanoseconds that each event takes at least.
+    pub at_least_ns: u64,
 }
 
-/// Seeks a circle in each event of the batch. An event whose slot is not there is left alone.
+/// Seeks rings in each event of the batch. An event whose slot is not there is left alone.
 #[kernel]
 pub fn daq_batch(p: DaqBatch) {
     let entry = Entry(p.list.load(block::index()));
     let slot = entry.number();
-    let (Ok(event), Ok(to)) = (event(p.events, slot), p.primitives.part(slot, 1)) else {
+    let words = u64::from(RINGS);
+    let (Ok(_), Ok(to)) = (
+        event(p.events, slot),
+        p.primitives.part(slot.saturating_mul(words), words),
+    ) else {
         return;
     };
-    let found = seek(event, entry.hits());
+    let found = seek(p.events, slot, entry.hits(), p.at_least_ns);
     if warp::lane_id() == 0 {
-        to.store(0, found.to_bits());
+        to.store(0, found[0]);
+        to.store(1, found[1]);
+        to.store(2, found[2]);
     }
 }

@@ -258,8 +258,10 @@ fn a_serving_client_has_room_for_its_answers() {
 #[test]
 fn daq_goes_to_slots_that_are_there() {
     let memory = Guarded::new();
-    // Four slots of 16 words; the list says the fifth, one far behind, and none at all.
-    for number in [4, 1 << 55, u64::MAX] {
+    // Slots of 32 words, and three words for the primitives of each. The list says one behind the last slot, one far behind,
+    // one without room for its primitives, and none at all.
+    let behind = WORDS as u64 / 32;
+    for (number, room) in [(behind, WORDS), (1 << 55, WORDS), (1, 5), (u64::MAX, WORDS)] {
         let list = [Word64::new(Entry::new(number & 0xff_ffff_ffff_ffff, 3).0)];
         let list = match number {
             u64::MAX => &[],
@@ -269,7 +271,8 @@ fn daq_goes_to_slots_that_are_there() {
             events: memory.place(WORDS),
             // SAFETY: the words outlive the launch, and are touched as atomics.
             list: unsafe { Place::new(list.as_ptr(), list.len() as u64) },
-            primitives: memory.place(4),
+            primitives: memory.place(room),
+            at_least_ns: 0,
         };
         run(1, 32, || daq_batch(batch));
         assert_eq!(memory.changed(), UNCHANGED);
@@ -280,6 +283,7 @@ fn daq_goes_to_slots_that_are_there() {
                 path: path(memory.place(WORDS), 1),
                 events: memory.place(WORDS),
                 slots,
+                at_least_ns: 0,
                 outcome,
             });
         });
@@ -291,12 +295,12 @@ fn daq_goes_to_slots_that_are_there() {
     };
     // The numbers, then which place is too short, and how many words it has.
     for (slots, kinds, short, there) in [
-        (128, 32, 0, 64),
-        (64, 64, 1, 64),
-        (64, 32, 2, 1),
-        (64, 32, 3, 63),
+        (64, 16, 0, 191),
+        (64, 16, 1, 63),
+        (64, 16, 2, 1),
+        (64, 16, 3, 63),
     ] {
-        let places = [64, 64, 2, 4096];
+        let places = [192, 64, 2, 4096];
         let place = |which: usize| room(if which == short { there } else { places[which] });
         refuses(&memory, there, (1, 64), |outcome| {
             daq_detector(DaqDetector {
@@ -304,7 +308,6 @@ fn daq_goes_to_slots_that_are_there() {
                 primitives: place(0),
                 kinds,
                 truths: place(1),
-                bound: 0,
                 slots,
                 interval_ps: 1,
                 warm_up: 0,
