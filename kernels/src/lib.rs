@@ -32,6 +32,8 @@ pub mod posting;
 #[cfg(feature = "all")]
 pub mod proxy;
 #[cfg(feature = "all")]
+pub mod put;
+#[cfg(feature = "all")]
 pub mod rate;
 #[cfg(feature = "all")]
 pub mod send_pingpong;
