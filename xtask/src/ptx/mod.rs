@@ -138,7 +138,7 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &[&str]); 4] = [
     ),
     (
         "a test, which holds its scope and dispatches on it",
-        &["suite_active_serve", "suite_inbound"],
+        &["suite_active_serve", "suite_common_flood", "suite_inbound"],
     ),
 ];
 

@@ -249,7 +249,9 @@ impl<'a> DaqDetector<'a> {
             let now = thread::clock_ns();
             let entry = Entry(told);
             let index = self.index(way, entry.number());
-            let found = [0, 1, 2].map(|ring| self.primitives.load(RINGS * slot + ring));
+            // Not as arrays, whose comparison would keep them in local memory.
+            let found = |ring: u32| self.primitives.load(RINGS * slot + ring);
+            let found = (found(0), found(1), found(2));
             taken += 1;
             // What is in the slot has been read before the detector fills it again.
             if let Some(came) = self.shared.word(2 * way) {
@@ -257,7 +259,7 @@ impl<'a> DaqDetector<'a> {
             }
             let kind = kind(index, self.kinds);
             let truth = |word: u32| self.truths.load(TRUTH_WORDS * kind + word);
-            let right = [truth(1), truth(2), truth(3)] == found;
+            let right = (truth(1), truth(2), truth(3)) == found;
             wrong += u64::from(!(right & (u64::from(entry.hits()) == truth(0))));
             sum = sum.wrapping_add(index);
             if index >= self.warm_up {
