@@ -286,6 +286,9 @@ pub enum Error {
     /// Kernels on CPU threads did not end well.
     #[error("a kernel did not end well: {0}")]
     Launch(#[from] LaunchError),
+    /// Steps of a stream, where kernels run on CPU threads.
+    #[error("no streams on a CPU; run the kernels on a GPU, or let the host or a kernel post")]
+    NoStream,
     /// Kernels on CPU threads and on a GPU were to run together.
     #[error("some of these nodes run kernels on a GPU, and others on CPU threads; choose one")]
     MixedNodes,

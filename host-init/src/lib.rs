@@ -107,6 +107,7 @@ pub mod soft;
 mod soft_gpu;
 pub mod state;
 mod stop;
+pub mod stream;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "ranks")]

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use crate::launch::Watch;
+use crate::stream::Step;
 use crate::{Launch, StopWord};
 
 /// A GPU. Without the feature `cuda` there is none.
@@ -140,6 +141,10 @@ impl Module {
             None => Ok(()),
             Some((module, _)) => match **module {},
         }
+    }
+
+    pub(crate) fn run_in_order(&self, _: &[Step<'_>], _: &Watch<'_>) -> Result<(), GpuError> {
+        match *self {}
     }
 
     pub(crate) fn run_repeating(

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef int Result;
 enum { OK = 0, OUT_OF_MEMORY = 2, NO_DEVICE = 100, INVALID_PTX = 218, NOT_FOUND = 500, NOT_READY = 600,
@@ -29,8 +30,12 @@ Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
 Result cuDeviceGetCount(int *count) { *count = fake("two-gpus") ? 2 : 1; return OK; }
 Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
 Result cuDeviceGetName(char *name, int length, int device) { strncpy(name, "Fake GPU", length); return OK; }
-// 75 and 76 are the compute capability's two numbers.
+// 75 and 76 are the compute capability's two numbers; 122 and 123 ask for words of 64 bits in streams, and for NOR.
 Result cuDeviceGetAttribute(int *value, int attribute, int device) {
+    if (attribute == 122 || attribute == 123) {
+        *value = !fake(attribute == 122 ? "no-stream-words" : "no-stream-nor");
+        return OK;
+    }
     *value = attribute == 75 ? (fake("old-gpu") ? 7 : 9) : (fake("old-gpu") ? 5 : 0);
     return OK;
 }
@@ -55,6 +60,46 @@ Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
 }
 Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
 Result cuStreamSynchronize(void *stream) { return OK; }
+// Words that a stream writes and waits for; tests ask what was done: 32 or 64 for a write of so many bits, 0 for a wait.
+typedef struct { uint64_t bits, address, value, flags; } Word;
+static Word words_done[64];
+static int words_count;
+int fakeWords(Word *into) {
+    memcpy(into, words_done, sizeof words_done);
+    return words_count;
+}
+static Result word(uint64_t bits, uint64_t address, uint64_t value, unsigned flags) {
+    if (fake("refuses-words") || words_count == 64) return NOT_SUPPORTED;
+    words_done[words_count++] = (Word){bits, address, value, flags};
+    return OK;
+}
+Result cuStreamWriteValue32_v2(void *stream, uint64_t address, uint32_t value, unsigned flags) {
+    if (stream != &object || address % 4 || flags > 1) return INVALID_VALUE;
+    Result result = word(32, address, value, flags);
+    if (result == OK) __atomic_store_n((uint32_t *)address, value, __ATOMIC_SEQ_CST);
+    return result;
+}
+Result cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags) {
+    if (stream != &object || address % 8 || flags > 1) return INVALID_VALUE;
+    Result result = word(64, address, value, flags);
+    if (result == OK) __atomic_store_n((uint64_t *)address, value, __ATOMIC_SEQ_CST);
+    return result;
+}
+// It waits in the call, because a launch in this stream runs at once; for five minutes at most, then the stream hangs.
+static int stuck;
+Result cuStreamWaitValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags) {
+    // 2: a bit of both, 3: a bit of neither.
+    if (stream != &object || address % 8 || (flags != 2 && flags != 3)) return INVALID_VALUE;
+    Result result = word(0, address, value, flags);
+    if (result != OK || fake("hang")) return result;
+    for (int millis = 0; millis < 300000; millis++) {
+        uint64_t found = __atomic_load_n((uint64_t *)address, __ATOMIC_SEQ_CST);
+        if (flags == 2 ? (found & value) != 0 : ~(found | value) != 0) return OK;
+        usleep(1000);
+    }
+    stuck = 1;
+    return OK;
+}
 // An event is of a GPU; what comes behind the first one may be held up until a test lets it go on.
 typedef struct { void *context; int held; } Event;
 static int events, released;
@@ -74,7 +119,7 @@ static Result ended(const Event *event) {
     return befalls(event) && (fake("fault") || fake("panic")) ? LAUNCH_FAILED : OK;
 }
 Result cuEventQuery(Event *event) {
-    if (event->held && !released) return NOT_READY;
+    if (stuck || (event->held && !released)) return NOT_READY;
     return befalls(event) && fake("hang") ? NOT_READY : ended(event);
 }
 // Behind a kernel that has broken off by now.

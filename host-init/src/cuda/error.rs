@@ -185,6 +185,14 @@ pub enum GpuError {
         /// The number of the GPU whose memory it is.
         to: u32,
     },
+    /// A GPU whose streams do not publish and await WQEs.
+    #[error(
+        "the streams of {gpu} do not write and await words of 64 bits; let the host or a kernel post, or use a GPU of compute capability 7.0 or later"
+    )]
+    NoStreamWords {
+        /// The GPU's name.
+        gpu: String,
+    },
     /// CUDA's device runtime, which a graph needs to launch itself.
     #[error(
         "a graph that launches itself needs libcudadevrt.a of a CUDA toolkit, and {} cannot be linked ({why}); install one, or set CUDA_HOME", path.display()

@@ -34,6 +34,8 @@ struct Inner {
     /// CUDA version of the driver, 1000 · major + 10 · minor.
     driver: u32,
     inbound_order: InboundOrder,
+    /// Its streams write and await words of 64 bits.
+    stream_words: bool,
     pinned: Mutex<Pool>,
     memory: Mutex<Pool>,
     /// For copies and fills; waits for no other stream.
@@ -278,6 +280,16 @@ impl Gpu {
         }
     }
 
+    /// Refuses steps of a stream that are no kernels where the GPU has none.
+    pub(super) fn check_stream_words(self) -> Result<(), GpuError> {
+        match self.0.stream_words {
+            true => Ok(()),
+            false => Err(GpuError::NoStreamWords {
+                gpu: self.0.name.clone(),
+            }),
+        }
+    }
+
     /// A stream that runs nothing, to be given back with [`give_stream`](Self::give_stream).
     pub(super) fn take_stream(self) -> Result<Handle<CUstream>, GpuError> {
         match lock(&self.0.streams).pop() {
@@ -364,6 +376,13 @@ impl Inner {
                 )
                 .unwrap_or(0),
             ),
+            stream_words: [
+                sys::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+                sys::CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR,
+            ]
+            .into_iter()
+            // A driver that does not know the attribute has no such operations.
+            .all(|able| attribute(device, able).unwrap_or(0) != 0),
             pinned: Mutex::default(),
             memory: Mutex::default(),
             copies: stream()?,

@@ -29,6 +29,7 @@ mod driver;
 mod error;
 mod gpu;
 mod graph;
+mod in_order;
 mod module;
 mod order;
 mod peer;

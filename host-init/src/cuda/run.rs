@@ -177,7 +177,7 @@ impl Module {
         // SAFETY: the caller's promise.
         let started = unsafe { self.begin_on(prepared, stream) };
         let mut running = started.inspect_err(|_| gpu.give_stream(stream))?;
-        running.stream = Some(stream);
+        running.own(stream);
         Ok(running)
     }
 
@@ -224,7 +224,7 @@ impl Module {
     }
 
     /// What is in a stream by now, a kernel of this name last; `end` comes behind it. The GPU is lost if it cannot.
-    fn up_to(
+    pub(super) fn up_to(
         &self,
         end: Handle<CUevent>,
         name: &'static str,
@@ -304,7 +304,10 @@ pub(super) unsafe fn begin_all<'m>(
 
 /// # Safety
 /// As for [`Module::begin_on`].
-unsafe fn launch(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
+pub(super) unsafe fn launch(
+    prepared: Prepared<'_>,
+    stream: Handle<CUstream>,
+) -> Result<(), GpuError> {
     let Prepared { launch, kernel, .. } = prepared;
     let grid = launch.grid();
     let mut parameters = [launch.parameters().0.cast_mut()];
@@ -329,6 +332,11 @@ unsafe fn launch(prepared: Prepared<'_>, stream: Handle<CUstream>) -> Result<(),
 }
 
 impl Running<'_> {
+    /// Gives the stream back at the end, which nobody else has.
+    pub(super) fn own(&mut self, stream: Handle<CUstream>) {
+        self.stream = Some(stream);
+    }
+
     /// Whether it has ended.
     ///
     /// # Errors

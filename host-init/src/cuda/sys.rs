@@ -37,6 +37,8 @@ pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_uint = 16;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_uint = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_uint = 76;
 pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: c_uint = 118;
+pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: c_uint = 122;
+pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: c_uint = 123;
 pub const CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED: c_uint = 3;
 pub const CU_EVENT_DISABLE_TIMING: c_uint = 2;
 pub const CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: c_uint = 0;
@@ -61,6 +63,9 @@ pub const CU_POINTER_ATTRIBUTE_MEMORY_TYPE: c_uint = 2;
 pub const CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: c_uint = 6;
 pub const CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: c_uint = 9;
 pub const CU_STREAM_NON_BLOCKING: c_uint = 1;
+pub const CU_STREAM_WAIT_VALUE_AND: c_uint = 2;
+pub const CU_STREAM_WAIT_VALUE_NOR: c_uint = 3;
+pub const CU_STREAM_WRITE_VALUE_DEFAULT: c_uint = 0;
 
 /// A GPU's number for the driver.
 pub type CUdevice = c_int;
@@ -222,4 +227,7 @@ functions! {
     cuPointerSetAttribute(value: *const c_void, attribute: c_uint, address: CUdeviceptr);
     cuStreamCreate(stream: *mut CUstream, flags: c_uint);
     cuStreamSynchronize(stream: CUstream);
+    cuStreamWaitValue64_v2(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint);
+    cuStreamWriteValue32_v2(stream: CUstream, address: CUdeviceptr, value: c_uint, flags: c_uint);
+    cuStreamWriteValue64_v2(stream: CUstream, address: CUdeviceptr, value: c_ulonglong, flags: c_uint);
 }

@@ -22,6 +22,7 @@ use crate::cuda::{DeviceRuntime, Module};
 use crate::launch::Watch;
 #[cfg(feature = "soft")]
 use crate::soft::{Drive, SoftOptions, refused};
+use crate::stream::Step;
 use crate::{
     Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared, StopWord,
 };
@@ -414,6 +415,22 @@ impl Node {
                 let watch = self.watch(queue_pairs);
                 Ok(module.run_repeating(repeated, stop, &runtime, beside, &watch)?)
             }
+        }
+    }
+
+    /// Runs steps in one stream of the GPU, each behind the one before, and returns once all have ended. The host has no
+    /// part in them once they have begun: kernels run, WQEs that lie in their ring are published, completions are awaited.
+    ///
+    /// # Errors
+    /// [`Error::NoStream`] on a CPU; otherwise as [`run`](Self::run).
+    pub fn run_in_order(
+        &self,
+        steps: &[Step<'_>],
+        queue_pairs: &[&QueuePair],
+    ) -> Result<(), Error> {
+        match self.kernels {
+            Kernels::Cpu(_) => Err(Error::NoStream),
+            Kernels::Gpu(module) => Ok(module.run_in_order(steps, &self.watch(queue_pairs))?),
         }
     }
 

@@ -6,3 +6,4 @@ mod fake;
 mod gpu;
 mod graph;
 mod refused;
+mod stream;
