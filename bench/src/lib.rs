@@ -17,6 +17,7 @@ pub mod parse;
 pub mod party;
 pub mod plot;
 pub mod proxy;
+pub mod put;
 pub mod run;
 pub mod samples;
 pub mod setting;

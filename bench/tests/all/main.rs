@@ -14,6 +14,7 @@ mod pingpong;
 mod placement;
 mod posting;
 mod proxy;
+mod put;
 mod strangers;
 mod terminal;
 mod trigger;
@@ -32,6 +33,7 @@ const ALL: [&str; 11] = [
     "placement",
     "posting",
     "proxy",
+    "put",
     "trigger",
     "wire",
 ];

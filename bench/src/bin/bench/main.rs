@@ -10,6 +10,7 @@ mod pingpong;
 mod placement;
 mod posting;
 mod proxy;
+mod put;
 mod trigger;
 mod wire;
 
@@ -36,6 +37,7 @@ enum Benchmark {
     OneCore(one_core::Arguments),
     Inbound(inbound::Arguments),
     Proxy(proxy::Arguments),
+    Put(put::Arguments),
     Trigger(trigger::Arguments),
     Active(active::Arguments),
     Wire(wire::Arguments),
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Benchmark::OneCore(arguments) => one_core::run(&arguments),
         Benchmark::Inbound(arguments) => inbound::run(&arguments),
         Benchmark::Proxy(arguments) => proxy::run(&arguments),
+        Benchmark::Put(arguments) => put::run(&arguments),
         Benchmark::Trigger(arguments) => trigger::run(&arguments),
         Benchmark::Active(arguments) => active::run(&arguments),
         Benchmark::Wire(arguments) => wire::run(&arguments),
