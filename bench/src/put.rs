@@ -1,5 +1,5 @@
-//! A put behind an empty kernel, in the four ways of GPU-TN's latency microbenchmark: when it is visible at the other end,
-//! counted from the call that launches the kernel, and what happened before.
+//! A put behind an empty kernel, as in GPU-TN's latency microbenchmark, in four ways: when it is visible at the other
+//! end, counted from the call that launches the kernel, and what happened before.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -292,8 +292,8 @@ impl<'n> Bed<'n> {
         Ok((returned, Some(posted)))
     }
 
-    /// When the words of a round came: the kernel's marks, and the last word of the put; until all are there that this way
-    /// has, or none will be.
+    /// When the words of a round came: the kernel's marks, and the last word of the put. Ends once all are there that
+    /// this way has, or none will come.
     fn watch(&self, round: u64, over: &AtomicBool) -> [Option<Instant>; 4] {
         // SAFETY: the word lives as long as `self`, in memory that the host reaches; only the NIC writes it.
         let last = unsafe { &*self.target.word(self.target.len() - 8) };

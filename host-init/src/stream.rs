@@ -13,8 +13,8 @@ use crate::{Launch, QueuePair};
 pub enum Step<'s> {
     /// Runs a kernel.
     Run(&'s Launch<'s>),
-    /// Publishes WQEs: the stream writes the doorbell record, then the doorbell. What kernels before it stored is part of
-    /// the WQEs' data. The step ends when both words are written; it does not wait for the NIC.
+    /// Publishes WQEs: the stream writes the doorbell record, then the doorbell. What kernels before it stored is part
+    /// of the WQEs' data. The step ends when both words are written; it does not wait for the NIC.
     Send(HeldSend<'s>),
     /// Waits for the CQE of the last of these WQEs, also for one that reports an error.
     Await(HeldSend<'s>),
@@ -36,8 +36,8 @@ pub struct HeldSend<'q> {
 }
 
 impl HeldSend<'_> {
-    /// The owner bit in the last 8 bytes of a CQE. A CQE of either outcome has it last, and the entry had the opposite bit
-    /// in the lap before, or since it was made.
+    /// The owner bit in the last 8 bytes of a CQE, of success or error. The entry had the opposite bit in the lap before,
+    /// or since it was made.
     pub(crate) const OWNER: u64 = 1u64.to_be();
 }
 
@@ -45,8 +45,8 @@ impl QueuePair {
     /// The WQEs that lie in the send ring before index `end`, for a stream to publish.
     ///
     /// # Safety
-    /// The queue's completions are a ring as deep as that of its WQEs, and each WQE is signalled. The blocks before `end`
-    /// are in the ring before a stream sends them, and nobody else publishes in the queue until the stream has.
+    /// The queue's completions are a ring as deep as that of its WQEs, and each WQE is signalled. The blocks before
+    /// `end` are in the ring before a stream sends them, and nobody else publishes in the queue until the stream has.
     pub unsafe fn held_send(&self, end: u16) -> HeldSend<'_> {
         let parts = self.send_parts();
         let last = end.wrapping_sub(1);

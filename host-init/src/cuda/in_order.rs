@@ -8,8 +8,8 @@ use super::{GpuError, Module, Watch};
 use crate::stream::{HeldSend, Step};
 
 impl Module {
-    /// Runs steps in one stream, each behind the one before, and returns when all have ended. The host hands all of them
-    /// to the driver at the beginning, and has no part in them afterwards.
+    /// Runs steps in one stream, each behind the one before, and returns when all have ended. The host hands all of
+    /// them to the driver at the beginning, and has no part in them afterwards.
     ///
     /// # Errors
     /// As [`run`](Self::run), and [`GpuError::NoStreamWords`]; nothing has run if a kernel cannot be prepared.
@@ -50,9 +50,9 @@ impl Module {
 
 /// Writes record and doorbell in a stream.
 ///
-/// Each write comes behind a fence of the system (no `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`). What kernels stored before
-/// the record, or before the doorbell where there is no record, because the NIC fetches WQEs and data up to its index. The
-/// record before the doorbell, because the NIC reads the record when the doorbell rings.
+/// Each write comes behind a fence of the system (no `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`). What kernels stored
+/// before the record, or before the doorbell where there is no record, because the NIC fetches WQEs and data up to its
+/// index. The record before the doorbell, because the NIC reads the record when the doorbell rings.
 fn publish(send: &HeldSend<'_>, stream: Handle<CUstream>) -> Result<(), GpuError> {
     let flags = sys::CU_STREAM_WRITE_VALUE_DEFAULT;
     if let Some((address, word)) = send.record {

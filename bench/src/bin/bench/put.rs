@@ -11,9 +11,10 @@ use warpbell_bench::setting::Setting;
 
 /// Measures when a put behind an empty kernel is visible at the other end.
 ///
-/// The host launches a kernel of one thread and waits for its end. The put is sent by the host afterwards, by the kernel's
-/// stream (GPUDirect Async), by a trigger in the kernel (GPU-TN), or by a post in the kernel. All times count from the call
-/// that launches the kernel. A thread of the host watches the kernel's marks and the other end's memory.
+/// The host launches a kernel of one thread and waits for its end. The put is sent by the host afterwards, by the
+/// kernel's stream (GPUDirect Async), by a trigger in the kernel (GPU-TN), or by a post in the kernel. All times count
+/// from the call that launches the kernel. A thread of the host watches the kernel's marks and the other end's memory:
+/// it needs a core of its own, or sees them late.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
