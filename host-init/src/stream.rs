@@ -36,7 +36,7 @@ pub struct HeldSend<'q> {
 }
 
 impl HeldSend<'_> {
-    /// The owner bit in the last 8 bytes of a CQE, of success or error. The entry had the opposite bit in the lap before,
+    /// The owner bit in the last 8 bytes of a CQE, of success or error. The entry had the other bit in the lap before,
     /// or since it was made.
     pub(crate) const OWNER: u64 = 1u64.to_be();
 }
