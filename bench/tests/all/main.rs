@@ -23,7 +23,7 @@ mod wire;
 use std::process::{Command, Output};
 
 /// All benchmarks.
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "active",
     "bandwidth",
     "completions",

@@ -9,6 +9,7 @@ use warpbell::{
 };
 
 use super::node::nodes;
+use super::resident::resident;
 use super::{ALL, PATIENT, bytes_of, region, threaded};
 use crate::{
     Completions, Error, Grid, Launch, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
@@ -62,9 +63,18 @@ fn word(region: &MemoryRegion, place: usize) -> u64 {
 /// the CQEs of all queues and no more, so it wraps often.
 #[test]
 fn threads_find_each_others_completions() {
+    find_each_others_completions(ends(), 2_000);
+}
+
+/// A NIC of several engines carries out all queue pairs of a completion queue in one of them.
+#[test]
+fn engines_do_not_share_a_completion_queue() {
+    let device = resident();
+    find_each_others_completions([(); 2].map(|()| device.protection_domain().unwrap()), 100);
+}
+
+fn find_each_others_completions([near, far]: [ProtectionDomain; 2], rounds: u64) {
     const THREADS: usize = 4;
-    const ROUNDS: u64 = 2_000;
-    let [near, far] = ends();
     let queues = 2 * THREADS;
     let (common, mut pairs) = near
         .queue_pairs_with_common_completions(&config(), queues as u32)
@@ -83,7 +93,7 @@ fn threads_find_each_others_completions() {
                     .map(|pair| pair.send_queue().unwrap().open::<Exclusive>().unwrap())
                     .collect();
                 let mut last = [None; 2];
-                for round in 0..ROUNDS {
+                for round in 0..rounds {
                     for (index, queue) in queues.iter_mut().enumerate() {
                         let wqe = add(found, counters, 2 * at + index);
                         last[index] = Some(completions.post(queue, wqe, LIMIT).unwrap());
@@ -103,11 +113,11 @@ fn threads_find_each_others_completions() {
         }
     });
     for queue in 0..queues {
-        assert_eq!(word(&counters, queue), ROUNDS);
-        assert_eq!(word(&found, queue), ROUNDS - 1);
+        assert_eq!(word(&counters, queue), rounds);
+        assert_eq!(word(&found, queue), rounds - 1);
     }
     common.handle(&pairs).unwrap().open().unwrap().poll();
-    assert_eq!(common.taken(), ROUNDS * queues as u64, "each CQE once");
+    assert_eq!(common.taken(), rounds * queues as u64, "each CQE once");
     assert_eq!(common.strays(), Strays::default());
 }
 

@@ -45,6 +45,11 @@ pub enum ClientError {
     /// Engines that are one HCA gave different answers.
     #[error("the engines of one HCA gave different answers to a command; open the device again")]
     Disagree,
+    /// A completion queue of a queue pair that another engine than the first one works for already.
+    #[error(
+        "a completion queue belongs to a queue pair that is connected already; make all queue pairs of a completion queue before you connect one"
+    )]
+    Elsewhere,
     /// The engine's state is none that it can be in.
     #[error(
         "the engine's state word is {word:#x}, which says nothing; somebody else writes to the mailbox"

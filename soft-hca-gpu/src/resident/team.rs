@@ -4,8 +4,9 @@
 //! order, and give numbers away in the same manner. Of a queue pair one engine is the home, and no other
 //! takes it past INIT; only there its doorbell is heard. Both ends of a connection have the same home,
 //! because packets travel within one engine: whoever is connected first goes to the engine with the fewest
-//! queue pairs, and its peer follows. Queue pairs that wait for others or are started by them, and their
-//! peers, all have the first engine: no engine sees the completions of another.
+//! queue pairs, and its peer follows. Queue pairs that wait for others or are started by them, or that have
+//! a completion queue in common with others, and their peers, all have the first engine: no engine sees the
+//! completions of another.
 //!
 //! What must hold among all of them at once is one thing: a key that a peer's SEND takes away. They share the
 //! words that say so.
@@ -14,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::prelude::v1::*;
 
-use mlx5_wqe::QpNumber;
+use mlx5_wqe::{CqNumber, QpNumber};
 
 use super::client::{Client, ClientError};
 use super::mailbox::Mailbox;
@@ -26,8 +27,10 @@ pub struct Team<B> {
     clients: Vec<Client<B>>,
     /// The engine that works for a queue pair.
     homes: HashMap<QpNumber, usize>,
-    /// Queue pairs that have to do with the queues of others.
-    cross_channel: HashSet<QpNumber>,
+    /// Queue pairs that have to do with the queues of others: they and their peers have the first engine.
+    bound: HashSet<QpNumber>,
+    /// Where the completions of queue pairs go.
+    completions: HashMap<QpNumber, [CqNumber; 2]>,
 }
 
 impl<B: Deref<Target = Mailbox>> Team<B> {
@@ -36,7 +39,8 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
         Self {
             clients,
             homes: HashMap::new(),
-            cross_channel: HashSet::new(),
+            bound: HashSet::new(),
+            completions: HashMap::new(),
         }
     }
 
@@ -51,13 +55,20 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
     /// Carries out a command; gives its reply's content.
     ///
     /// # Errors
-    /// As [`Client::execute`], of the first engine that has one; [`ClientError::Disagree`].
+    /// As [`Client::execute`], of the first engine that has one; [`ClientError::Disagree`], [`ClientError::Elsewhere`].
     ///
     /// # Safety
     /// As for [`Client::execute`].
     pub unsafe fn execute(&mut self, command: Command) -> Result<Reply, ClientError> {
         let one = match command {
             Command::PollEvent => return self.poll_event(),
+            Command::CreateQueuePair(made) => {
+                let mut others = self.others([made.send_cq, made.receive_cq]);
+                if others.any(|other| self.home(other) != 0) {
+                    return Err(ClientError::Elsewhere);
+                }
+                None
+            }
             Command::ModifyQueuePair(_, Transition::Init { .. } | Transition::Reset) => None,
             Command::ModifyQueuePair(qp, Transition::ReadyToReceive(with)) => {
                 Some((qp, self.home_of([qp, with.remote_qp])))
@@ -99,13 +110,18 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
             self.homes.remove(&qp);
         }
         match (command, &first) {
-            (Command::CreateQueuePair(made), Ok(Reply::QueuePair(qp)))
-                if !made.cross_channel.is_empty() =>
-            {
-                self.cross_channel.insert(*qp);
+            (Command::CreateQueuePair(made), &Ok(Reply::QueuePair(qp))) => {
+                let completions = [made.send_cq, made.receive_cq];
+                let others: Vec<_> = self.others(completions).collect();
+                if !made.cross_channel.is_empty() || !others.is_empty() {
+                    self.bound.insert(qp);
+                }
+                self.bound.extend(others);
+                self.completions.insert(qp, completions);
             }
             (Command::DestroyQueuePair(qp), Ok(_)) => {
-                self.cross_channel.remove(&qp);
+                self.bound.remove(&qp);
+                self.completions.remove(&qp);
             }
             _ => {}
         }
@@ -137,9 +153,16 @@ impl<B: Deref<Target = Mailbox>> Team<B> {
         self.homes.get(&qp).copied().unwrap_or(0)
     }
 
+    /// The queue pairs with a completion queue that is one of these.
+    fn others(&self, completions: [CqNumber; 2]) -> impl Iterator<Item = QpNumber> + '_ {
+        let has = move |of: &[CqNumber; 2]| of.iter().any(|cq| completions.contains(cq));
+        let others = self.completions.iter().filter(move |(_, of)| has(of));
+        others.map(|(&other, _)| other)
+    }
+
     /// Where a queue pair goes that is connected with `peer`.
     fn home_of(&self, [own, peer]: [QpNumber; 2]) -> usize {
-        if [own, peer].iter().any(|qp| self.cross_channel.contains(qp)) {
+        if [own, peer].iter().any(|qp| self.bound.contains(qp)) {
             return 0;
         }
         let busy = |engine: &usize| self.homes.values().filter(|home| *home == engine).count();

@@ -54,7 +54,8 @@ impl Circle {
         let (x, y, square) = from(second);
         let (u, v, other) = from(third);
         let doubled = (x * v - u * y) * 2.0;
-        if doubled.abs() < SLENDER {
+        // Comparisons: the absolute value is a function of a library for Rust-CUDA.
+        if (doubled < SLENDER) & (doubled > -SLENDER) {
             return None;
         }
         let a = (v * square - y * other) / doubled;
@@ -72,7 +73,8 @@ impl Circle {
         let [least, most] = RADII.map(f64::from);
         // What is no number is none of these.
         let seen = (square >= least * least) & (square <= most * most);
-        (seen & (x.abs() < FAR) & (y.abs() < FAR)).then(|| Self {
+        let near = |value: f64| (value < FAR) & (value > -FAR);
+        (seen & near(x) & near(y)).then(|| Self {
             centre: Hit {
                 x: rounded(x) as i16,
                 y: rounded(y) as i16,
