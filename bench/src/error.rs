@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use crate::energy::Unreadable;
 use crate::run::StageError;
 use crate::run::error::{Error as RunError, Nested};
 use warpbell_soft_hca::shell::HcaError;
@@ -78,6 +79,9 @@ pub enum Error {
         /// Ranks that were started.
         size: u32,
     },
+    /// A counter of energy that could be read before.
+    #[error("energy cannot be read any more: {0}")]
+    Energy(#[from] Unreadable),
     /// Nothing comes to a host that drives the network.
     #[error("part {part} does not come")]
     Silent {

@@ -6,6 +6,7 @@
 pub mod active;
 pub mod bare;
 pub mod cause;
+pub mod energy;
 pub mod error;
 pub mod filter;
 pub mod gaspi;

@@ -1,5 +1,6 @@
 //! Puts of many work-groups: straight to the NIC, and by way of a proxy.
 
+use crate::energy::{Energy, Meter};
 use crate::run::interrupt;
 use crate::run::launch::{LIMIT_US, said};
 use crate::run::memory::Memory;
@@ -55,6 +56,9 @@ pub struct PutResult {
     pub seconds: f64,
     /// One over the other.
     pub posts_per_second: f64,
+    /// What they took.
+    #[serde(flatten)]
+    pub energy: Energy,
     /// Doorbells that the proxy rang, 0 without one.
     pub doorbells: u64,
     /// Every word at the other end is what its thread put last.
@@ -88,7 +92,7 @@ impl PutCase {
     ///
     /// # Errors
     /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
-    pub fn run(&self, node: &Node, way: Way) -> Result<PutResult, Error> {
+    pub fn run(&self, node: &Node, meter: &Meter, way: Way) -> Result<PutResult, Error> {
         let proxy = match way.drain_threads {
             0 => None,
             threads => Some(Proxy::start(threads)?),
@@ -116,7 +120,9 @@ impl PutCase {
                 None => Queue::Direct(Box::new(pair)),
             });
         }
+        let before = meter.read()?;
         let seconds = self.put(node, &queues, &others)?;
+        let energy = meter.since(&before)?;
         let posts = u64::from(self.groups * self.threads) * self.rounds;
         Ok(PutResult {
             case: *self,
@@ -124,6 +130,7 @@ impl PutCase {
             posts,
             seconds,
             posts_per_second: posts as f64 / seconds,
+            energy,
             doorbells: queues.iter().map(|queue| queue.proxied().doorbells).sum(),
             verified: self.verify(&others)?,
         })

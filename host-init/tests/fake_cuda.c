@@ -30,6 +30,10 @@ Result cuDriverGetVersion(int *version) { *version = 13000; return OK; }
 Result cuDeviceGetCount(int *count) { *count = fake("two-gpus") ? 2 : 1; return OK; }
 Result cuDeviceGet(int *device, int ordinal) { *device = ordinal; return OK; }
 Result cuDeviceGetName(char *name, int length, int device) { strncpy(name, "Fake GPU", length); return OK; }
+Result cuDeviceGetPCIBusId(char *address, int length, int device) {
+    snprintf(address, length, "0000:%d7:00.0", device + 1);
+    return OK;
+}
 // 75 and 76 are the compute capability's two numbers; 122 and 123 ask for words of 64 bits in streams, and for NOR.
 Result cuDeviceGetAttribute(int *value, int attribute, int device) {
     if (attribute == 122 || attribute == 123) {

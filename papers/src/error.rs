@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use warpbell_bench::cause::Vain;
+use warpbell_bench::energy::Unreadable;
 use warpbell_bench::error::Error as BenchError;
 use warpbell_bench::run::StageError;
 use warpbell_bench::run::error::{Error as RunError, Nested};
@@ -137,4 +138,4 @@ macro_rules! from_inner {
     };
 }
 
-from_inner! { RunError StageError warpbell_host_init::Error warpbell_patterns::Error }
+from_inner! { RunError StageError Unreadable warpbell_host_init::Error warpbell_patterns::Error }

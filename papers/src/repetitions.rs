@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use warpbell_bench::energy::{Energy, Meter};
 use warpbell_bench::party::Party;
 use warpbell_bench::run::interrupt;
 
@@ -24,6 +25,8 @@ pub struct Repeated {
     pub count: u64,
     /// How long these runs took together.
     pub spent: Duration,
+    /// What they took on this rank's machine, from just before each run to just behind it.
+    pub energy: Energy,
     /// Whether all were right.
     pub verified: bool,
 }
@@ -37,12 +40,13 @@ impl Repetitions {
     pub fn run(
         &self,
         party: &Party,
+        meter: &Meter,
         begin: impl Fn() -> Result<(), Error>,
         run: impl Fn() -> Result<Duration, Error>,
         is_right: impl Fn() -> Result<bool, Error>,
     ) -> Result<Repeated, Error> {
         let (began, mut spent, mut count) = (Instant::now(), Duration::ZERO, 0);
-        let mut verified = true;
+        let (mut verified, mut energy) = (true, Energy::default());
         let goes_on = |count| {
             let in_time = count == 0 || began.elapsed() < self.limit;
             count < self.most && in_time && !interrupt::requested()
@@ -51,14 +55,21 @@ impl Repetitions {
             begin()?;
             // Nothing comes from another rank before that.
             party.all(true)?;
-            let mut took = Duration::ZERO;
-            let early = interrupt::ended_early(run().map(|time| took = time));
+            let (mut took, mut taken) = (Duration::ZERO, Energy::default());
+            let mut measured = || {
+                let before = meter.read()?;
+                took = run()?;
+                taken = meter.since(&before)?;
+                Ok(())
+            };
+            let early = interrupt::ended_early(measured());
             // One that is not over does not count.
             if together(party, early)?.contains(&true) {
                 break;
             }
             count += 1;
             spent += party.longest(took)?;
+            energy += taken;
             verified &= party.all(is_right()?)?;
         }
         match count {
@@ -70,6 +81,7 @@ impl Repetitions {
             _ => Ok(Repeated {
                 count,
                 spent,
+                energy,
                 verified,
             }),
         }

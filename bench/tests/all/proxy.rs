@@ -1,6 +1,6 @@
 //! Puts straight to the NIC and by way of a proxy.
 
-use crate::common::{assert_verified, document, error_line};
+use crate::common::{assert_energy, assert_verified, document, error_line};
 use crate::run;
 
 const PROXY: &str = "proxy";
@@ -14,6 +14,7 @@ fn every_put_arrives_with_and_without_a_proxy() {
         let output = run(PROXY, &[&small[..], &rest, &drains].concat());
         let document = document(&output);
         assert_verified(&document, 10);
+        assert_energy(&document, "puts");
         let puts = document["puts"].as_array().unwrap();
         let threads: Vec<_> = puts
             .iter()

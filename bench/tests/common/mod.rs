@@ -47,6 +47,21 @@ pub fn assert_ratio(ratio: &Value, figure: &Value, over: &Value) {
     assert!((found - expected).abs() < 1e-9, "{found}, not {expected}");
 }
 
+/// Whether each of these results has the energy that the document's sources can be read for, and none of the others.
+#[track_caller]
+pub fn assert_energy(document: &Value, results: &str) {
+    let sources = &document["energy_sources"];
+    for (of, joules) in [("cpus", "cpu_joules"), ("gpus", "gpu_joules")] {
+        let readable = sources[of]["read"].is_string();
+        let says_why = sources[of]["unreadable"].is_string();
+        assert_ne!(readable, says_why, "{sources}");
+        for result in document[results].as_array().expect("results") {
+            assert_eq!(result[joules].is_number(), readable, "{result}");
+            assert_eq!(result[joules].is_null(), says_why, "{result}");
+        }
+    }
+}
+
 /// Every field called `verified` in a document.
 pub fn verified(value: &Value) -> Vec<bool> {
     match value {

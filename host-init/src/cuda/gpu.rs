@@ -30,6 +30,7 @@ struct Inner {
     ordinal: u32,
     context: Handle<CUcontext>,
     name: String,
+    pci_address: String,
     capability: ComputeCapability,
     /// CUDA version of the driver, 1000 · major + 10 · minor.
     driver: u32,
@@ -100,6 +101,11 @@ impl Gpu {
     /// Its name, as nvidia-smi shows it.
     pub fn name(self) -> &'static str {
         &self.0.name
+    }
+
+    /// Where it is on PCIe: `domain:bus:device.function`, in hexadecimal. NVML finds a GPU by this address.
+    pub fn pci_address(self) -> &'static str {
+        &self.0.pci_address
     }
 
     /// How many multiprocessors it has, each of which runs some blocks at a time.
@@ -362,7 +368,8 @@ impl Inner {
         Ok(Self {
             ordinal,
             context: Handle(context),
-            name: name(device)?,
+            name: text("cuDeviceGetName", sys::cuDeviceGetName, device)?,
+            pci_address: text("cuDeviceGetPCIBusId", sys::cuDeviceGetPCIBusId, device)?,
             capability: ComputeCapability {
                 major: attribute(device, sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
                 minor: attribute(device, sys::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -464,12 +471,17 @@ fn start_driver() -> Result<(), GpuError> {
     }
 }
 
-fn name(device: CUdevice) -> Result<String, GpuError> {
+/// What a call of the driver's says of a GPU in words.
+fn text(
+    call: &'static str,
+    ask: unsafe fn(*mut c_char, c_int, CUdevice) -> CUresult,
+    device: CUdevice,
+) -> Result<String, GpuError> {
     let mut text = [0u8; 256];
     let length = text.len() as c_int;
     // SAFETY: the driver writes at most `length` bytes, the last one 0.
-    check("cuDeviceGetName", unsafe {
-        sys::cuDeviceGetName(text.as_mut_ptr().cast::<c_char>(), length, device)
+    check(call, unsafe {
+        ask(text.as_mut_ptr().cast::<c_char>(), length, device)
     })?;
     let text = CStr::from_bytes_until_nul(&text).unwrap_or_default();
     Ok(text.to_string_lossy().into_owned())

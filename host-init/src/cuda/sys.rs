@@ -172,6 +172,7 @@ functions! {
     cuDeviceGetCount(count: *mut c_int);
     cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
     cuDeviceGetP2PAttribute(value: *mut c_int, attribute: c_uint, from: CUdevice, to: CUdevice);
+    cuDeviceGetPCIBusId(address: *mut c_char, length: c_int, device: CUdevice);
     cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     cuDriverGetVersion(version: *mut c_int);
     cuEventCreate(event: *mut CUevent, flags: c_uint);

@@ -88,6 +88,7 @@ fn a_gpu_is_opened_once() {
         let gpu = Gpu::open(0).unwrap();
         assert_eq!(gpu, Gpu::open(0).unwrap());
         assert_eq!((gpu.name(), gpu.driver().as_str()), ("Fake GPU", "13.0"));
+        assert_eq!(gpu.pci_address(), "0000:17:00.0");
         let (major, minor) = (9, 0);
         assert_eq!(gpu.compute_capability(), ComputeCapability { major, minor });
     });

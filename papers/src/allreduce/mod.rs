@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ranks::Ranks;
 use serde::Serialize;
+use warpbell_bench::energy::{Energy, Meter};
 use warpbell_bench::party::Party;
 use warpbell_host_init::{Grid, Node, Placement};
 use warpbell_paper_kernels::allreduce::Plan;
@@ -147,18 +148,21 @@ pub struct Measured {
     pub us_per_sum: f64,
     /// Bytes of a vector over that, in 10⁹ a second.
     pub gb_per_s: f64,
+    /// What all took, on the machine of the first rank here.
+    #[serde(flatten)]
+    pub energy: Energy,
     /// Every value of each sum was at each rank what it should be, the same bits at all, and nothing beside was touched.
     pub verified: bool,
 }
 
 /// The columns of [`Measurement::row`].
-pub const HEADER: &str =
-    "ranks  vector     algorithm  network                µs a sum        GB/s       sums";
+pub const HEADER: &str = "ranks  vector     algorithm  network                µs a sum        GB/s       sums  CPU (µJ a sum)  GPU (µJ a sum)";
 
 impl Measurement for Measured {
     fn row(&self) -> String {
+        let [cpu, gpu] = self.energy.of_each(self.rounds);
         format!(
-            "{:<6} {:<10} {:<10} {:<17} {:>13.1} {:>11.3} {:>10}",
+            "{:<6} {:<10} {:<10} {:<17} {:>13.1} {:>11.3} {:>10} {cpu:>15} {gpu:>15}",
             self.ranks,
             warpbell_bench::run::screen::bytes(self.bytes),
             self.algorithm.name(),
@@ -271,7 +275,7 @@ impl Case {
     /// repetition was over.
     pub fn measure(
         &self,
-        party: &Party,
+        (party, meter): (&Party, &Meter),
         nodes: &[Node],
         algorithm: Algorithm,
         way: Way,
@@ -288,9 +292,11 @@ impl Case {
         let Repeated {
             count,
             spent,
+            energy,
             verified,
         } = repetitions.run(
             party,
+            meter,
             || {
                 ranks.clear();
                 Ok(())
@@ -313,6 +319,7 @@ impl Case {
             seconds,
             us_per_sum: 1e6 * seconds / rounds as f64,
             gb_per_s: self.bytes as f64 * rounds as f64 / seconds / 1e9,
+            energy,
             verified,
         })
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use warpbell_bench::energy::{Meter, Sources};
 use warpbell_bench::origin::Origin;
 use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
@@ -129,37 +130,47 @@ impl Series {
             algorithms.try_for_each(|&algorithm| case.check(algorithm))?;
             case.check_party(party, nodes.len())?;
         }
+        let meter = Meter::of(nodes);
+        let energy_sources = meter.sources();
+        energy_sources.show(screen);
         screen.heading(HEADER);
         // A case's ways come one after the other.
         let mut reference: Option<Reference> = None;
-        let results = Measurements::of(party, &cases, &ways, screen, |case, (algorithm, way)| {
-            screen.step(format!("{} × {}", case.ranks, screen::bytes(case.bytes)));
-            let reference = match &reference {
-                Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
-                _ => reference.insert(unless_interrupted(party, Reference::new(case))?),
-            };
-            case.measure(party, nodes, algorithm, way, reference)
-        })?;
-        Ok(Results(results))
+        let measurements =
+            Measurements::of(party, &cases, &ways, screen, |case, (algorithm, way)| {
+                screen.step(format!("{} × {}", case.ranks, screen::bytes(case.bytes)));
+                let reference = match &reference {
+                    Some(of) if (of.ranks, of.bytes) == (case.ranks, case.bytes) => of,
+                    _ => reference.insert(unless_interrupted(party, Reference::new(case))?),
+                };
+                case.measure((party, &meter), nodes, algorithm, way, reference)
+            })?;
+        Ok(Results {
+            measurements,
+            energy_sources,
+        })
     }
 }
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Results(Measurements<Measured>);
+pub struct Results {
+    #[serde(flatten)]
+    measurements: Measurements<Measured>,
+    energy_sources: Sources,
+}
 
 impl Findings for Results {
     const PLOT: &str = "All-reduce";
     type Measured = Measured;
 
     fn measurements(&self) -> &Measurements<Measured> {
-        &self.0
+        &self.measurements
     }
 
     /// Ours over the size of a vector, for the largest number of ranks.
     fn panels(&self) -> Vec<Panel> {
-        let measured = || self.0.measured.iter();
+        let measured = || self.measurements.measured.iter();
         let most = measured().map(|of| of.ranks).max();
         let ours = measured().filter(|of| Some(of.ranks) == most);
         let mut curves: Vec<Curve> = Vec::new();
@@ -192,7 +203,7 @@ impl Findings for Results {
             "over that by hosts (×)",
         ];
         let by_hosts = |of: &Measured| {
-            let mut all = self.0.measured.iter();
+            let mut all = self.measurements.measured.iter();
             let same = |host: &&Measured| {
                 (host.way, host.ranks, host.bytes, host.algorithm)
                     == (Way::Host, of.ranks, of.bytes, of.algorithm)
@@ -216,7 +227,7 @@ impl Findings for Results {
         };
         Table {
             columns: columns.map(String::from).to_vec(),
-            rows: self.0.measured.iter().map(row).collect(),
+            rows: self.measurements.measured.iter().map(row).collect(),
         }
     }
 }

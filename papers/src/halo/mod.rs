@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use serde::Serialize;
+use warpbell_bench::energy::{Energy, Meter};
 use warpbell_bench::party::Party;
 
 use crate::Error;
@@ -151,18 +152,23 @@ pub struct Measured {
     pub seconds: f64,
     /// How long one took, in microseconds.
     pub us_per_step: f64,
+    /// What they took, on the machine of the first rank here.
+    #[serde(flatten)]
+    pub energy: Energy,
     /// Every cell was what a loop on the host says, after each repetition, and, but for GASPI's segments, nothing beside was
     /// touched.
     pub verified: bool,
 }
 
 /// The columns of [`Measurement::row`].
-pub const HEADER: &str = "size    edges              µs a step      steps";
+pub const HEADER: &str =
+    "size    edges              µs a step      steps  CPU (µJ a step)  GPU (µJ a step)";
 
 impl Measurement for Measured {
     fn row(&self) -> String {
+        let [cpu, gpu] = self.energy.of_each(self.steps);
         format!(
-            "{:<7} {:<17} {:>10.2} {:>10}",
+            "{:<7} {:<17} {:>10.2} {:>10} {cpu:>16} {gpu:>16}",
             self.size,
             self.way.name(),
             self.us_per_step,
@@ -183,6 +189,7 @@ impl Case {
     pub fn measure<S: Stencil>(
         &self,
         party: &Party,
+        meter: &Meter,
         way: Way,
         reference: &Reference,
     ) -> Result<Measured, Error> {
@@ -194,9 +201,11 @@ impl Case {
         let Repeated {
             count,
             spent,
+            energy,
             verified,
         } = repetitions.run(
             party,
+            meter,
             || ranks.begin(&reference.start),
             || ranks.run(),
             || ranks.are_right(&reference.expected),
@@ -209,6 +218,7 @@ impl Case {
             steps,
             seconds,
             us_per_step: 1e6 * seconds / steps as f64,
+            energy,
             verified,
         })
     }
@@ -289,7 +299,8 @@ mod tests {
             expected: vec![expected],
         };
         let party = Party::alone(&Node::cpu());
-        case.measure::<Known>(&party, Way::Host, &reference)
+        let meter = Meter::of(&[Node::cpu()]);
+        case.measure::<Known>(&party, &meter, Way::Host, &reference)
             .unwrap()
     }
 

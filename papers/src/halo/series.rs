@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
+use warpbell_bench::energy::{Meter, Sources};
 use warpbell_bench::origin::Origin;
 use warpbell_bench::party::Party;
 use warpbell_bench::plot::{self, Curve, Panel};
@@ -87,18 +88,24 @@ impl Series {
         let mut all = cases.iter();
         all.try_for_each(|case| S::check(case, &self.ways))?;
         party.own_ranks(self.ranks)?;
+        let meter = Meter::of(std::slice::from_ref(party.node()));
+        let energy_sources = meter.sources();
+        energy_sources.show(screen);
         screen.heading(HEADER);
         // A size's ways come one after the other.
         let mut reference: Option<(u32, Reference)> = None;
-        let results = Measurements::of(party, &cases, &self.ways, screen, |case, way| {
+        let measurements = Measurements::of(party, &cases, &self.ways, screen, |case, way| {
             screen.step(case.size.to_string());
             let (_, reference) = match &mut reference {
                 Some(of) if of.0 == case.size => of,
                 _ => reference.insert((case.size, unless_interrupted(party, S::reference(case))?)),
             };
-            case.measure::<S>(party, way, reference)
+            case.measure::<S>(party, &meter, way, reference)
         })?;
-        Ok(Results(results))
+        Ok(Results {
+            measurements,
+            energy_sources,
+        })
     }
 
     /// Measures all for the report; the smallest size alone and few steps where it is to be quick.
@@ -122,7 +129,7 @@ impl Series {
             verdicts: Vec::new(),
             plot: plot::svg(title, origin, node, &[results.panel::<S>()]),
             wrong: results.wrong(),
-            interrupted: results.0.interrupted,
+            interrupted: results.measurements.interrupted,
             document: json!({ "series": self, "results": results }),
         })
     }
@@ -130,18 +137,21 @@ impl Series {
 
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
-#[serde(transparent)]
-pub struct Results(Measurements<Measured>);
+pub struct Results {
+    #[serde(flatten)]
+    measurements: Measurements<Measured>,
+    energy_sources: Sources,
+}
 
 impl Results {
     /// The sizes that were measured in all ways, with the microseconds of a step in each.
     fn complete(&self) -> impl Iterator<Item = (u32, [f64; 3])> {
         let of = |size: u32, way| {
-            let mut all = self.0.measured.iter();
+            let mut all = self.measurements.measured.iter();
             let found = all.find(|result| (result.size, result.way) == (size, way));
             found.map(|result| result.us_per_step)
         };
-        let last = self.0.measured.iter();
+        let last = self.measurements.measured.iter();
         let last = last.filter(|of| of.way == Way::Triggered);
         last.filter_map(move |result| {
             let [host, notified, triggered] = Way::ALL.map(|way| of(result.size, way));
@@ -154,7 +164,7 @@ impl Results {
         let curves = Way::ALL.map(|way| Curve {
             name: way.name().into(),
             points: self
-                .0
+                .measurements
                 .measured
                 .iter()
                 .filter(|result| result.way == way)
@@ -170,7 +180,7 @@ impl Results {
 
     /// Results that are wrong, and all.
     pub fn wrong(&self) -> (usize, usize) {
-        self.0.wrong()
+        self.measurements.wrong()
     }
 
     fn table<S: Stencil>(&self) -> Table {

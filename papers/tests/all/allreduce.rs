@@ -1,6 +1,6 @@
 //! The sum of several ranks' vectors at each of them, in all ways.
 
-use crate::common::{assert_verified, document, error_line, run};
+use crate::common::{assert_energy, assert_verified, document, error_line, run};
 use crate::interrupted;
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
@@ -55,6 +55,7 @@ fn every_sum_is_right_in_every_way() {
             &[&numbers[..], &what, &sums, &counts, &rounds_given].concat(),
         );
         let document = document(&output);
+        assert_energy(&document, "measured");
         let algorithms: Vec<_> = algorithms.split(',').collect();
         assert_verified(&document, 4 * sizes.len() * algorithms.len());
         let mut measured = document["measured"].as_array().unwrap().iter();

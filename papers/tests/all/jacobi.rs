@@ -1,6 +1,6 @@
 //! Jacobi's relaxation over two ranks, their edges exchanged in three ways.
 
-use crate::common::{assert_stepped, assert_verified, document, error_line, run};
+use crate::common::{assert_energy, assert_stepped, assert_verified, document, error_line, run};
 use crate::interrupted;
 
 const JACOBI: &str = env!("CARGO_BIN_EXE_jacobi");
@@ -20,6 +20,7 @@ fn every_cell_is_right_in_every_way() {
         let output = run(JACOBI, &[&counts[..], &shape, &sides_given].concat());
         let document = document(&output);
         assert_verified(&document, 3 * sides.len());
+        assert_energy(&document, "measured");
         assert_stepped(&document, 2 * steps.parse::<u64>().unwrap());
     }
 }

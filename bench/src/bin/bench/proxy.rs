@@ -3,6 +3,7 @@
 use clap::Args;
 use serde::Serialize;
 use warpbell_bench::Error;
+use warpbell_bench::energy::{Meter, Sources};
 use warpbell_bench::proxy::{PutCase, PutResult, Way};
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::Screen;
@@ -49,6 +50,7 @@ pub struct Arguments {
 struct Document<'d> {
     #[serde(flatten)]
     setting: &'d Setting,
+    energy_sources: Sources,
     /// Straight, and then by way of a proxy, each with many puts under way and with one at a time.
     puts: Vec<PutResult>,
 }
@@ -86,6 +88,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         place::words(node),
         node.nic_name()
     ));
+    let meter = Meter::of(std::slice::from_ref(node));
+    meter.sources().show(&screen);
     let many = PutCase {
         groups: arguments.groups,
         threads: arguments.threads,
@@ -104,15 +108,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     for way in ways {
         let what = words(way);
         screen.step(what.clone());
-        let stream = many.run(node, way)?;
+        let stream = many.run(node, &meter, way)?;
         screen.step(what.clone());
-        let lone = single.run(node, way)?;
+        let lone = single.run(node, &meter, way)?;
         screen.line(format_args!(
             "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
             stream.posts_per_second / 1e6,
             screen.mark(stream.verified),
             lone.seconds * 1e6 / lone.posts as f64,
             screen.mark(lone.verified)
+        ));
+        let [cpu, gpu] = stream.energy.of_each(stream.posts);
+        screen.line(format_args!(
+            "    energy of a put: CPUs {cpu} µJ, GPUs {gpu} µJ"
         ));
         if way.drain_threads > 0 {
             screen.line(format_args!(
@@ -125,6 +133,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     screen.finish();
     screen.document(&Document {
         setting: &setting,
+        energy_sources: meter.sources(),
         puts: puts.clone(),
     })?;
     let wrong = puts.iter().filter(|put| !put.verified).count();
