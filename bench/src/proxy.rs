@@ -33,16 +33,18 @@ pub struct PutCase {
 }
 
 /// Who posts to the NIC.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Way {
     /// Threads of the proxy; 0 if the kernel rings the NIC's doorbells.
     pub drain_threads: usize,
+    /// Cores that they stay on, taken in turn; where the system puts them if there is none.
+    pub cores: Vec<usize>,
     /// Whether producer indices alone are handed over, and the NIC reads the kernels' ring.
     pub indices: bool,
 }
 
 /// What came of it.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct PutResult {
     /// What was put.
     #[serde(flatten)]
@@ -92,10 +94,12 @@ impl PutCase {
     ///
     /// # Errors
     /// Numbers that are refused; a NIC that is out of a proxy's reach; a kernel that failed.
-    pub fn run(&self, node: &Node, meter: &Meter, way: Way) -> Result<PutResult, Error> {
-        let proxy = match way.drain_threads {
-            0 => None,
-            threads => Some(Proxy::start(threads)?),
+    pub fn run(&self, node: &Node, meter: &Meter, way: &Way) -> Result<PutResult, Error> {
+        let cores = way.cores.iter().copied().cycle();
+        let proxy = match (way.drain_threads, &way.cores[..]) {
+            (0, _) => None,
+            (threads, []) => Some(Proxy::start(threads)?),
+            (threads, _) => Some(Proxy::start_on(&cores.take(threads).collect::<Vec<_>>())?),
         };
         let config = QueuePairConfig {
             // The proxy's threads alone write to them, unless indices are all that they take.
@@ -126,7 +130,7 @@ impl PutCase {
         let posts = u64::from(self.groups * self.threads) * self.rounds;
         Ok(PutResult {
             case: *self,
-            way,
+            way: way.clone(),
             posts,
             seconds,
             posts_per_second: posts as f64 / seconds,

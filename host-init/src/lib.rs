@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`peer`] | connections between two processes |
 //! | [`world`] | connections among the processes of a job, on one machine or several |
+//! | [`cores`] | threads that stay on a core |
 //! | [`state`] | what a queue pair and its other end say of themselves |
 //! | [`queue_pair`] | what a queue pair waits for, and how posts are best cut |
 //! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
@@ -76,6 +77,7 @@ mod batching;
 mod buffer;
 mod completion_queue;
 mod config;
+pub mod cores;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 #[cfg(not(feature = "cuda"))]

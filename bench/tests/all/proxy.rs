@@ -2,6 +2,7 @@
 
 use crate::common::{assert_energy, assert_verified, document, error_line};
 use crate::run;
+use warpbell_host_init::cores;
 
 const PROXY: &str = "proxy";
 
@@ -42,12 +43,34 @@ fn every_put_arrives_with_and_without_a_proxy() {
 }
 
 #[test]
+fn threads_have_the_cores_that_were_chosen() {
+    let core = cores::allowed().unwrap()[0].to_string();
+    let small = ["--groups", "1", "--threads", "2", "--rounds", "20"];
+    let rest = ["--singles", "3", "--drains", "2", "--json"];
+    let output = run(PROXY, &[&small[..], &rest, &["--cores", &core]].concat());
+    let document = document(&output);
+    assert_verified(&document, 6);
+    for put in document["puts"].as_array().unwrap() {
+        let cores = put["cores"].as_array().unwrap();
+        let direct = put["drain_threads"] == 0;
+        let expected = if direct { vec![] } else { vec![&core[..]] };
+        let cores: Vec<_> = cores.iter().map(ToString::to_string).collect();
+        assert_eq!(cores, expected, "{put}");
+    }
+    let output = run(PROXY, &[&small[..], &["--cores", "1000000"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(line.contains("core 1000000 is none of the"), "{line}");
+}
+
+#[test]
 fn bad_arguments_are_refused() {
     for wrong in [
         &["--groups", "0"][..],
         &["--threads", "0"],
         &["--rounds", "0"],
         &["--drains", "many"],
+        &["--cores", "first"],
     ] {
         let output = run(PROXY, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

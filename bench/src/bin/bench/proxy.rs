@@ -37,6 +37,9 @@ pub struct Arguments {
     /// Numbers of proxy threads, one after the other
     #[arg(long, default_value = "1,2", value_delimiter = ',')]
     drains: Vec<usize>,
+    /// Cores that the proxy's threads stay on, taken in turn; by default the system chooses
+    #[arg(long, value_delimiter = ',')]
+    cores: Vec<usize>,
     /// Depth of each queue in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 256)]
     depth: u32,
@@ -55,7 +58,7 @@ struct Document<'d> {
     puts: Vec<PutResult>,
 }
 
-fn words(way: Way) -> String {
+fn words(way: &Way) -> String {
     let handed = match way.indices {
         false => "whole WQEs",
         true => "indices alone",
@@ -73,12 +76,14 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let node = &setting.node;
     let direct = Way {
         drain_threads: 0,
+        cores: Vec::new(),
         indices: false,
     };
     let mut ways = vec![direct];
     for indices in [false, true] {
         ways.extend(arguments.drains.iter().map(|&drain_threads| Way {
             drain_threads,
+            cores: arguments.cores.clone(),
             indices,
         }));
     }
@@ -105,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         depth: arguments.depth,
     };
     let mut puts = Vec::new();
-    for way in ways {
+    for way in &ways {
         let what = words(way);
         screen.step(what.clone());
         let stream = many.run(node, &meter, way)?;

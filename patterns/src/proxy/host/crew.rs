@@ -29,12 +29,13 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts so many threads.
-    pub fn start(threads: usize) -> Result<Arc<Self>, ProxyError> {
+    /// Starts a thread for each of these, which stays on that core if there is one.
+    pub fn start(cores: &[Option<usize>]) -> Result<Arc<Self>, ProxyError> {
         let crew = Arc::new(Self::default());
         let start = || {
-            (0..threads)
-                .map(|_| Worker::start(&crew, Vec::new()))
+            cores
+                .iter()
+                .map(|&core| Worker::start(&crew, core, Vec::new()))
                 .collect()
         };
         match start() {
@@ -114,10 +115,11 @@ impl Crew {
             ?fault,
             "a thread of a proxy has gone, another one takes its queues"
         );
-        *worker = Worker::start(self, jobs).unwrap_or_else(|error| {
+        let core = worker.core();
+        *worker = Worker::start(self, core, jobs).unwrap_or_else(|error| {
             tracing::error!(%error, "the queues of a proxy's thread have ended");
             // A later look tries again, if queues have come meanwhile.
-            Worker::without_thread()
+            Worker::without_thread(core)
         });
         true
     }
@@ -134,7 +136,7 @@ mod tests {
     #[test]
     fn where_there_is_no_thread_one_is_started_for_a_queue_alone() {
         let crew = Arc::new(Crew::default());
-        let mut worker = Worker::without_thread();
+        let mut worker = Worker::without_thread(None);
         assert!(crew.keep(&mut worker, true), "its place stays");
         assert!(worker.has_ended(), "nothing to do, and no thread");
         let ends = Ends::new();
@@ -148,6 +150,6 @@ mod tests {
         while crew.keep(&mut worker, false) {
             std::thread::yield_now();
         }
-        assert!(!crew.keep(&mut Worker::without_thread(), false));
+        assert!(!crew.keep(&mut Worker::without_thread(None), false));
     }
 }

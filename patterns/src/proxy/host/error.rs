@@ -1,5 +1,7 @@
 //! What is refused when a proxy is set up.
 
+use warpbell_host_init::cores::CoreError;
+
 use crate::proxy::Unfit;
 
 /// Why a step of a proxy's set-up failed. Nothing of it has taken effect, unless the variant says otherwise.
@@ -17,6 +19,9 @@ pub enum ProxyError {
     /// The system gives no thread.
     #[error("the system gives no thread for a proxy: {0}")]
     Thread(#[from] std::io::Error),
+    /// A thread that cannot stay on its core.
+    #[error("a thread of a proxy: {0}")]
+    Core(#[from] CoreError),
     /// A queue pair whose send queue kernels have used.
     #[error("kernels have posted to queue pair {qpn:#x}; call `reset` and connect it again")]
     Used {

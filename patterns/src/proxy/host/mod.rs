@@ -82,11 +82,26 @@ impl Proxy {
     /// # Errors
     /// [`ProxyError::Threads`] for none or more than [`MAX_PROXY_THREADS`]; [`ProxyError::Thread`].
     pub fn start(threads: usize) -> Result<Self, Error> {
-        if threads == 0 || threads > MAX_PROXY_THREADS {
-            let limit = MAX_PROXY_THREADS;
-            return Err(ProxyError::Threads { threads, limit }.into());
-        }
-        let crew = Crew::start(threads)?;
+        // Before there is room for so many.
+        check_threads(threads)?;
+        Self::start_each(&vec![None; threads])
+    }
+
+    /// Starts a thread for each of these cores, counted from 0 as Linux does, and keeps it there. A core that comes
+    /// twice has two threads. If a thread has to be replaced, the new one stays on the same core.
+    ///
+    /// On a core of its own a thread is not moved, and its first look behind a pause finds warm caches. The thread that
+    /// looks after the others goes where the system puts it.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start); [`ProxyError::Core`] for one that the calling thread may not use.
+    pub fn start_on(cores: &[usize]) -> Result<Self, Error> {
+        check_threads(cores.len())?;
+        Self::start_each(&cores.iter().copied().map(Some).collect::<Vec<_>>())
+    }
+
+    fn start_each(cores: &[Option<usize>]) -> Result<Self, Error> {
+        let crew = Crew::start(cores)?;
         let watch = thread::Builder::new().name("warpbell-watch".into());
         Ok(Self::watched(crew, |look| watch.spawn(look))?)
     }
@@ -167,6 +182,16 @@ impl Proxy {
     }
 }
 
+fn check_threads(threads: usize) -> Result<(), ProxyError> {
+    match threads {
+        1..=MAX_PROXY_THREADS => Ok(()),
+        _ => Err(ProxyError::Threads {
+            threads,
+            limit: MAX_PROXY_THREADS,
+        }),
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.crew.stop();
@@ -183,11 +208,74 @@ impl fmt::Debug for Proxy {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use warpbell::wqe::Wqe;
+    use warpbell::{Deadline, Exclusive};
+    use warpbell_host_init::cores::{self, CoreError};
+    use warpbell_host_init::{Node, QueuePairConfig};
+
+    use super::job::tests::fault;
     use super::*;
+    use crate::proxy::Fault;
+
+    /// Whoever is asked is a thread of the proxy: it tells where it may run.
+    #[test]
+    fn threads_stay_on_their_cores_and_so_do_those_that_replace_them() {
+        let allowed = cores::allowed().unwrap();
+        // A thread without a core of its own has others, too, where there are several.
+        let chosen = [allowed[allowed.len() - 1], allowed[0]];
+        let proxy = Proxy::start_on(&chosen).unwrap();
+        let [near, far] = Node::cpu().ends().unwrap();
+        let mut others = Vec::new();
+        // Threads take queues in turn: the third one has the thread of the first one, which dies, or its replacement.
+        let ends = [Err(Fault::Died), Ok(()), Ok(())];
+        let served = ends.map(|end: Result<(), Fault>| {
+            let connected = near.connected(&far, &QueuePairConfig::default());
+            let (pair, other) = connected.unwrap();
+            others.push(other);
+            let (tell, told) = mpsc::channel();
+            let allow = move |_: Entry<'_>| {
+                tell.send(cores::allowed().unwrap()).unwrap();
+                if end.is_err() {
+                    std::panic::resume_unwind(Box::new("on purpose"));
+                }
+                true
+            };
+            let queue = proxy.serve_if(pair, Placement::Host, allow).unwrap();
+            (queue, told, end)
+        });
+        for (at, (queue, told, end)) in served.iter().enumerate() {
+            let mut view = queue.send_queue().open::<Exclusive>().unwrap();
+            let ticket = view.try_post(Wqe::nop().signalled()).unwrap();
+            let ended = view.wait(ticket, Deadline::after_ms(300_000));
+            match end {
+                Ok(()) => assert_eq!(ended, Ok(())),
+                Err(expected) => assert_eq!(fault(ended), *expected),
+            }
+            assert_eq!(told.recv().unwrap(), [chosen[at % 2]], "queue {at}");
+        }
+        assert_eq!(cores::allowed().unwrap(), allowed, "not the caller's");
+    }
+
+    #[test]
+    fn a_core_that_no_thread_may_use_is_named() {
+        let allowed = cores::allowed().unwrap();
+        let count = allowed.len();
+        let refused = Proxy::start_on(&[allowed[0], usize::MAX]);
+        let expected = usize::MAX;
+        assert_matches!(
+            refused => Err(Error::Proxy(ProxyError::Core(CoreError::NotAllowed { core, count: of })))
+                if (core, of) == (expected, count)
+        );
+        assert_matches!(
+            Proxy::start_on(&[]) => Err(Error::Proxy(ProxyError::Threads { threads: 0, .. }))
+        );
+    }
 
     #[test]
     fn threads_that_nobody_can_look_after_have_ended_when_that_is_told() {
-        let crew = Crew::start(3).unwrap();
+        let crew = Crew::start(&[None; 3]).unwrap();
         let failed = Proxy::watched(Arc::clone(&crew), |_| Err(io::ErrorKind::WouldBlock.into()));
         assert_matches!(failed => Err(ProxyError::Thread(_)));
         assert_eq!(Arc::strong_count(&crew), 1, "none of them has it");

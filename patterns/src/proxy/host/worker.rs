@@ -2,9 +2,11 @@
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use warpbell_host_init::cores;
 
 use super::ProxyError;
 use super::crew::Crew;
@@ -21,6 +23,8 @@ const NAP: Duration = Duration::from_micros(30);
 /// The thread, as others see it.
 pub(super) struct Worker {
     desk: Arc<Desk>,
+    /// The core that it stays on, and that a thread in its place stays on.
+    core: Option<usize>,
     /// Some until it is dropped, where there is one.
     thread: Option<JoinHandle<()>>,
     /// The question that was open when [`is_silent`](Self::is_silent) looked last, and how often it was the same.
@@ -45,8 +49,12 @@ impl Desk {
 }
 
 impl Worker {
-    /// Starts the thread with these jobs. Without a thread they are over.
-    pub fn start(crew: &Arc<Crew>, jobs: Vec<Job>) -> Result<Self, ProxyError> {
+    /// Starts the thread with these jobs, on this core alone if there is one. Without a thread they are over.
+    pub fn start(
+        crew: &Arc<Crew>,
+        core: Option<usize>,
+        jobs: Vec<Job>,
+    ) -> Result<Self, ProxyError> {
         let pulse = Arc::default();
         let seats = jobs.into_iter().map(|job| Seat::new(job, &pulse)).collect();
         let desk = Arc::new(Desk {
@@ -55,11 +63,19 @@ impl Worker {
             pulse,
             ended: AtomicBool::new(false),
         });
+        let (tell, told) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("warpbell-proxy".into())
             .spawn({
                 let (desk, crew) = (Arc::clone(&desk), Arc::clone(crew));
                 move || {
+                    let stays = core.map_or(Ok(()), cores::stay_on);
+                    let goes_on = stays.is_ok();
+                    // `start` waits for it.
+                    let _ = tell.send(stays);
+                    if !goes_on {
+                        return;
+                    }
                     let _ending = Ending {
                         desk: &desk,
                         crew: &crew,
@@ -67,8 +83,10 @@ impl Worker {
                     serve(&desk, &crew);
                 }
             })?;
+        told.recv().expect("it tells before all else")?;
         Ok(Self {
             desk,
+            core,
             thread: Some(thread),
             open: 0,
             looks: 0,
@@ -76,16 +94,22 @@ impl Worker {
     }
 
     /// The place of a thread that there is not: as one that has ended, so that queues that it is given get one.
-    pub fn without_thread() -> Self {
+    pub fn without_thread(core: Option<usize>) -> Self {
         Self {
             desk: Arc::new(Desk {
                 ended: AtomicBool::new(true),
                 ..Desk::default()
             }),
+            core,
             thread: None,
             open: 0,
             looks: 0,
         }
+    }
+
+    /// The core that it stays on, if one was chosen.
+    pub fn core(&self) -> Option<usize> {
+        self.core
     }
 
     /// Gives the thread a queue to serve, or whichever thread replaces it.
@@ -249,7 +273,7 @@ mod tests {
             [&mut first, &mut second].map(|queue| queue.try_post(Wqe::nop().signalled()).unwrap());
         let [(one, job), (other, other_job)] = [0, 1].map(|queue: usize| Owner::of(&ends[queue]));
         let crew = Arc::new(Crew::default());
-        let mut worker = Worker::start(&crew, vec![job, other_job]).unwrap();
+        let mut worker = Worker::start(&crew, None, vec![job, other_job]).unwrap();
         one.asked.recv().unwrap();
         assert!(!worker.is_silent(1));
         assert!(worker.is_silent(1));
@@ -271,7 +295,7 @@ mod tests {
             [&mut first, &mut second].map(|queue| queue.try_post(Wqe::nop().signalled()).unwrap());
         let [(one, job), (other, other_job)] = [0, 1].map(|queue: usize| Owner::of(&ends[queue]));
         let crew = Arc::new(Crew::default());
-        let mut worker = Worker::start(&crew, vec![job, other_job]).unwrap();
+        let mut worker = Worker::start(&crew, None, vec![job, other_job]).unwrap();
         one.asked.recv().unwrap();
         assert!(!worker.is_silent(1));
         // As `take_silent_jobs` does; and the answer comes before it has the other job.
@@ -283,7 +307,7 @@ mod tests {
         let mut jobs = worker.take_jobs();
         assert_eq!(jobs.len(), 1);
         jobs.push(hung);
-        let next = Worker::start(&crew, jobs).unwrap();
+        let next = Worker::start(&crew, None, jobs).unwrap();
         other.asked.recv().unwrap();
         other.allow.send(()).unwrap();
         assert_eq!(second.wait(tickets[1], LIMIT), Ok(()));
