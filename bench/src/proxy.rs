@@ -7,14 +7,14 @@ use crate::run::memory::Memory;
 use crate::run::setup::{End, Ends};
 use serde::Serialize;
 use warpbell::{SendQueueHandle, Slice};
-use warpbell_host_init::{
-    Access, Grid, Launch, Node, Placement, QueuePair, QueuePairConfig, Shared, entry,
-};
+use warpbell_host_init::{Access, Grid, Launch, Node, QueuePair, QueuePairConfig, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::proxy::{Peer, Puts, proxy_put};
 use warpbell_patterns::proxy::host::{Proxied, ProxiedQueue, Proxy};
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::Error;
+use crate::nodes;
 use crate::samples::values;
 
 /// Work-groups that put.
@@ -102,16 +102,17 @@ impl PutCase {
             (threads, _) => Some(Proxy::start_on(&cores.take(threads).collect::<Vec<_>>())?),
         };
         let config = QueuePairConfig {
-            // The proxy's threads alone write to them, unless indices are all that they take.
-            placement: match proxy {
-                Some(_) if !way.indices => Some(Placement::Host),
-                _ => None,
-            },
+            // Where the proxy's threads reach them, and a NIC that is a kernel, too.
+            placement: proxy.as_ref().map(|_| node.placement()),
             send_depth: self.depth,
             receive_depth: 0,
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
-        let ends = Ends::several(node, &config, self.groups as usize)?;
+        let nic = match proxy {
+            Some(_) => nodes::reaching(node, MemoryScope::System)?,
+            None => node.clone(),
+        };
+        let ends = Ends::several(&nic, &config, self.groups as usize)?;
         let mut queues = Vec::new();
         let mut others = Vec::new();
         for ends in ends {

@@ -95,7 +95,7 @@ const HEADER: &str = "message    posted by        Gbit/s   10⁶ a second   ns a
 fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Host => "by the host",
-        Driver::Kernel | Driver::Triggered => "by a kernel",
+        Driver::Kernel | Driver::Triggered | Driver::Proxy => "by a kernel",
     }
 }
 
@@ -205,7 +205,7 @@ impl Case {
             rig: &rig,
             queue: match driver {
                 Driver::Host => rig.near.host_queues()?.pop(),
-                Driver::Kernel | Driver::Triggered => None,
+                Driver::Kernel | Driver::Triggered | Driver::Proxy => None,
             },
             source,
             target,

@@ -1,4 +1,4 @@
-//! Jacobi's relaxation over two ranks: edges exchanged by the host between kernels, or within a kernel, notified or triggered.
+//! Jacobi's relaxation over two ranks: edges exchanged by the host between kernels, or within a kernel, notified, triggered or by a proxy.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub const APPLICATION: Application = Application {
         the figures are pictures that our copy lacks.",
     differs: "No card: the NIC is software. Two ranks in one process, one under the other and round again, each a kernel of \
         several blocks that meet in every step. Sides of 64 to 1,024 cells of 4 bytes for each rank. The host has a thread for \
-        each rank. Within a kernel a row goes with a notification behind it, or by an operation that is triggered. Every cell \
+        each rank. Within a kernel a row goes with a notification behind it, or by an operation that is triggered; or a thread of the host posts it for the kernel. Every cell \
         is compared with a loop on the host, bit by bit, behind each repetition.",
     run,
 };
@@ -48,7 +48,10 @@ pub fn series(node: &Node) -> Series {
         Some(_) => 16,
         None => 2,
     };
-    Series::new(node, blocks)
+    Series {
+        ways: Way::ALL.to_vec(),
+        ..Series::new(node, blocks)
+    }
 }
 
 /// Two ranks of `size` rows of as many cells, one under the other and round again.
@@ -190,7 +193,7 @@ impl Ranks for Relaxing {
                 };
                 self.pair.by_hosts(steps, launch, message)
             }
-            Way::Notified => self.pair.posted(steps, |member, path, outcome| {
+            Way::Notified | Way::Proxied => self.pair.posted(steps, |member, path, outcome| {
                 let rank = self.rank(member, path, outcome);
                 Launch::new(entry!(jacobi_notified), self.grid(), rank)
             }),

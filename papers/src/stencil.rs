@@ -77,6 +77,9 @@ impl Stencil for Ring {
                 limit: MAX_BLOCKS,
             });
         }
+        if ways.contains(&Way::Proxied) {
+            return Err(no_proxy());
+        }
         let Some(way) = ways.iter().find(|&&way| way != Way::Notified) else {
             return Ok(());
         };
@@ -108,6 +111,7 @@ impl Stencil for Ring {
     fn ranks(case: &Case, party: &Party, way: Way) -> Result<Box<dyn Ranks>, Error> {
         Ok(match way {
             Way::Notified => Box::new(Notified::new(case, party)?),
+            Way::Proxied => return Err(no_proxy()),
             Way::Host | Way::Triggered => Box::new(Bare {
                 case: *case,
                 way,
@@ -120,6 +124,13 @@ impl Stencil for Ring {
                 )?,
             }),
         })
+    }
+}
+
+/// GASPI's queues post to the NIC themselves.
+fn no_proxy() -> Error {
+    Error::Unfit {
+        what: "the stencil has no way by proxy; choose other --ways, or the program jacobi".into(),
     }
 }
 

@@ -85,7 +85,7 @@ pub fn assert_verified(document: &Value, count: usize) {
     assert!(fields.iter().all(|&verified| verified), "{document:#}");
 }
 
-/// Fails unless a stencil took so many steps in each of its three ways, in order, at the time a step that follows.
+/// Fails unless a stencil took so many steps in each of its ways, the first three in order, at the time a step that follows.
 pub fn assert_stepped(document: &Value, steps: u64) {
     let measured = document["measured"].as_array().unwrap();
     for result in measured {

@@ -12,7 +12,7 @@ use ranks::Ranks;
 use serde::Serialize;
 use warpbell_bench::energy::{Energy, Meter};
 use warpbell_bench::party::Party;
-use warpbell_host_init::{Grid, Node, Placement};
+use warpbell_host_init::{Grid, Node};
 use warpbell_paper_kernels::allreduce::Plan;
 
 use crate::Error;
@@ -73,20 +73,12 @@ impl Way {
         }
     }
 
-    /// Those that work there: a proxy reaches no queues in a GPU's memory.
-    pub fn all(node: &Node) -> Vec<Self> {
-        let mut all = Self::value_variants().to_vec();
-        if let Placement::Gpu(_) = node.nic_placement() {
-            all.retain(|&way| way != Self::Proxied);
-        }
-        all
-    }
-
     fn driver(self) -> Driver {
         match self {
             Self::Host => Driver::Host,
-            Self::Posted | Self::Proxied => Driver::Kernel,
+            Self::Posted => Driver::Kernel,
             Self::Triggered => Driver::Triggered,
+            Self::Proxied => Driver::Proxy,
         }
     }
 }

@@ -542,6 +542,8 @@ fn in_ring(
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::super::{Algorithm, Element};
     use super::*;
 
@@ -617,7 +619,7 @@ mod tests {
         ] {
             let reference = Reference::new(&case).unwrap();
             let nodes = vec![node.clone(); places];
-            for way in Way::all(&node) {
+            for &way in Way::value_variants() {
                 let plan = case.plan(algorithm);
                 let ranks = Ranks::new(&case, &alone(), &nodes, plan, way).unwrap();
                 ranks.give(&reference);

@@ -77,7 +77,7 @@ impl Series {
             ranks,
             sizes: kib.map(|kib| kib << 10).to_vec(),
             algorithms: Algorithm::value_variants().to_vec(),
-            ways: Way::all(node),
+            ways: Way::value_variants().to_vec(),
             element: Element::F32,
             blocks,
             threads,

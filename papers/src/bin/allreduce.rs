@@ -151,9 +151,6 @@ fn measure(
         series.blocks,
         places.join(" and on ")
     ));
-    if !Way::all(node).contains(&Way::Proxied) {
-        screen.line("Without a proxy: a CPU reaches no queues in a GPU's memory.");
-    }
     let results = series.run(party, nodes, &screen)?;
     if party.rank() > 0 {
         return Ok(());

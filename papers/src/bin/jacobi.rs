@@ -16,9 +16,10 @@ use warpbell_papers::jacobi::{self, PLOT, Relaxation};
 /// Relaxes the cells of two ranks, which exchange their edge rows in every step, as in the evaluation of ComP-Net
 /// and GPU-TN (LeBeane).
 ///
-/// Three ways: the host exchanges the rows between two kernels; blocks of a kernel that stays post their rows with
-/// a notification behind each; and blocks trigger operations that they registered before. Every cell is compared
-/// with a loop on the host. If a launcher has started two processes, each is a rank. Ctrl-C ends the run after the current repetition, or within that loop; a second one
+/// Four ways: the host exchanges the rows between two kernels; blocks of a kernel that stays post their rows with
+/// a notification behind each; blocks trigger operations that they registered before; and blocks post to a proxy, a
+/// thread of the host, as in ComP-Net. Every cell is compared with a loop on the host. If a launcher has started two
+/// processes, each is a rank. Ctrl-C ends the run after the current repetition, or within that loop; a second one
 /// ends it at once. The HCAs are software, and no network card takes part.
 #[derive(Debug, Parser)]
 #[command(version, max_term_width = 98)]

@@ -92,7 +92,7 @@ pub const HEADER: &str = "events/s   receiver      p50 µs   p90 µs   p99 µs  
 pub fn name(driver: Driver) -> &'static str {
     match driver {
         Driver::Host => "classic",
-        Driver::Kernel | Driver::Triggered => "persistent",
+        Driver::Kernel | Driver::Triggered | Driver::Proxy => "persistent",
     }
 }
 

@@ -54,7 +54,7 @@ impl<'r> Receiver<'r> {
             .path_to(&self.handles, &self.primitives, there, PRIMITIVE_BYTES);
         match driver {
             Driver::Host => self.by_host(path, detector, pairs, ready),
-            Driver::Kernel | Driver::Triggered => {
+            Driver::Kernel | Driver::Triggered | Driver::Proxy => {
                 ready()?;
                 self.by_kernel(path, detector, pairs)
             }

@@ -31,11 +31,13 @@ pub enum Way {
     Notified,
     /// The same, by operations that are registered ahead of each step
     Triggered,
+    /// The kernel's blocks, by posts to a proxy
+    Proxied,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Host, Self::Notified, Self::Triggered];
+    pub const ALL: [Self; 4] = [Self::Host, Self::Notified, Self::Triggered, Self::Proxied];
 
     /// In words.
     pub fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Way {
             Self::Host => "between kernels",
             Self::Notified => "notified within",
             Self::Triggered => "triggered within",
+            Self::Proxied => "by proxy",
         }
     }
 
@@ -52,6 +55,7 @@ impl Way {
             Self::Host => Driver::Host,
             Self::Notified => Driver::Kernel,
             Self::Triggered => Driver::Triggered,
+            Self::Proxied => Driver::Proxy,
         }
     }
 }

@@ -139,7 +139,7 @@ impl Pair {
         steps: u32,
         launch: impl for<'r> Fn(&'r Member, Path<'r>, &'r Outcome) -> Launch<'r>,
     ) -> Result<Duration, Error> {
-        let handles = self.members.iter().map(|of| of.end.handles(&self.node));
+        let handles = self.members.iter().map(|of| of.handles(&self.node));
         let handles = handles.collect::<Result<Vec<_>, _>>()?;
         let outcomes = self.outcomes()?;
         let ready = self.members.iter().zip(&handles).zip(&outcomes);

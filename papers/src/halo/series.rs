@@ -42,7 +42,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// Sizes of 64 to 1,024 in all ways, on two ranks of so many blocks; on a CPU fewer threads and steps, and none as large.
+    /// Sizes of 64 to 1,024 without a proxy, on two ranks of so many blocks; on a CPU fewer threads and steps, and none as large.
     pub fn new(node: &Node, blocks: u32) -> Self {
         let (threads, steps, sizes) = match node.gpu() {
             Some(_) => (256, 1000, vec![64, 128, 256, 512, 1024]),
@@ -50,7 +50,7 @@ impl Series {
         };
         Self {
             sizes,
-            ways: Way::ALL.to_vec(),
+            ways: vec![Way::Host, Way::Notified, Way::Triggered],
             ranks: 2,
             blocks,
             threads,
@@ -144,18 +144,21 @@ pub struct Results {
 }
 
 impl Results {
-    /// The sizes that were measured in all ways, with the microseconds of a step in each.
+    /// The microseconds of a step of that size, if it was measured in that way.
+    fn of(&self, size: u32, way: Way) -> Option<f64> {
+        let mut all = self.measurements.measured.iter();
+        let found = all.find(|result| (result.size, result.way) == (size, way));
+        found.map(|result| result.us_per_step)
+    }
+
+    /// The sizes that were measured in all ways, but perhaps by proxy, with the microseconds of a step in each.
     fn complete(&self) -> impl Iterator<Item = (u32, [f64; 3])> {
-        let of = |size: u32, way| {
-            let mut all = self.measurements.measured.iter();
-            let found = all.find(|result| (result.size, result.way) == (size, way));
-            found.map(|result| result.us_per_step)
-        };
         let last = self.measurements.measured.iter();
         let last = last.filter(|of| of.way == Way::Triggered);
         last.filter_map(move |result| {
-            let [host, notified, triggered] = Way::ALL.map(|way| of(result.size, way));
-            Some((result.size, [host?, notified?, triggered?]))
+            let of = |way| self.of(result.size, way);
+            let times = [of(Way::Host)?, of(Way::Notified)?, of(Way::Triggered)?];
+            Some((result.size, times))
         })
     }
 
@@ -171,10 +174,11 @@ impl Results {
                 .map(|result| (S::bytes(result.size) as f64, result.us_per_step))
                 .collect(),
         });
+        let has_points = |curve: &Curve| !curve.points.is_empty();
         Panel {
             quantity: "time of a step (µs)",
             over: S::WHOSE,
-            curves: curves.to_vec(),
+            curves: curves.into_iter().filter(has_points).collect(),
         }
     }
 
@@ -184,6 +188,8 @@ impl Results {
     }
 
     fn table<S: Stencil>(&self) -> Table {
+        let proxied = |size| self.of(size, Way::Proxied);
+        let by_proxy = self.complete().any(|(size, _)| proxied(size).is_some());
         let columns = [
             S::SIZE,
             "between kernels (µs a step)",
@@ -195,10 +201,16 @@ impl Results {
         let rows = self.complete().map(|(size, [host, notified, triggered])| {
             let numbers = [host, notified, triggered, host / notified, host / triggered];
             let numbers = numbers.map(|number| format!("{number:.2}"));
-            [size.to_string()].into_iter().chain(numbers).collect()
+            let more = proxied(size).map_or_else(|| "–".into(), |us| format!("{us:.2}"));
+            let cells = [size.to_string()].into_iter().chain(numbers);
+            cells.chain(by_proxy.then_some(more)).collect()
         });
         Table {
-            columns: columns.map(String::from).to_vec(),
+            columns: columns
+                .into_iter()
+                .chain(by_proxy.then_some("by proxy (µs a step)"))
+                .map(String::from)
+                .collect(),
             rows: rows.collect(),
         }
     }

@@ -88,7 +88,7 @@ impl Measurement for Measured {
             self.blocks,
             match self.driver {
                 Driver::Host => "host",
-                Driver::Kernel | Driver::Triggered => "kernel",
+                Driver::Kernel | Driver::Triggered | Driver::Proxy => "kernel",
             },
             self.million_per_s,
             self.rounds,
@@ -245,7 +245,7 @@ impl Case {
         };
         let client = Launch::new(entry!(matvec_client), grid, client);
         let ran = match driver {
-            Driver::Kernel | Driver::Triggered => {
+            Driver::Kernel | Driver::Triggered | Driver::Proxy => {
                 self.serve_by_kernel(node, &rig, &data, client, back, &outcomes[1])
             }
             Driver::Host => self.serve_by_host(node, &rig, &data, client, back),

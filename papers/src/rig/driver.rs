@@ -15,6 +15,8 @@ pub enum Driver {
     Kernel,
     /// The same, by operations that are registered ahead.
     Triggered,
+    /// The same, by a proxy: a thread of the host posts what the kernel hands over.
+    Proxy,
 }
 
 impl Driver {
@@ -22,6 +24,14 @@ impl Driver {
     pub(super) fn signals(self, node: &Node) -> Placement {
         match self {
             Self::Host => node.placement(),
+            Self::Kernel | Self::Triggered | Self::Proxy => node.nic_placement(),
+        }
+    }
+
+    /// Where this driver of an end reaches the NIC's queues: a thread of the host reaches none in a GPU's memory.
+    fn rings(self, node: &Node) -> Placement {
+        match self {
+            Self::Host | Self::Proxy => node.placement(),
             Self::Kernel | Self::Triggered => node.nic_placement(),
         }
     }
@@ -30,7 +40,7 @@ impl Driver {
     /// and the NIC nothing more to look at.
     pub fn queues(self, node: &Node, domain: &ProtectionDomain, depth: u32) -> QueuePairConfig {
         let config = QueuePairConfig {
-            placement: Some(self.signals(node)),
+            placement: Some(self.rings(node)),
             send_doorbell: match domain.device().limits().without_record {
                 true => SendDoorbell::WithoutRecord,
                 false => SendDoorbell::WithRecord,
@@ -41,7 +51,7 @@ impl Driver {
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
         match self {
-            Self::Kernel | Self::Triggered => config,
+            Self::Kernel | Self::Triggered | Self::Proxy => config,
             Self::Host => QueuePairConfig {
                 state_placement: Some(Placement::Host),
                 ..config
@@ -65,10 +75,11 @@ fn timers(nic: &Nic) -> Timers {
     }
 }
 
-/// What a NIC of ends with these drivers has to reach: the queues of a host lie in pinned memory, beyond a GPU's own, and
-/// fences that reach there cost the kernels more.
+/// What a NIC of ends with these drivers has to reach: the queues of a host or a proxy lie in pinned memory, beyond a GPU's
+/// own, and fences that reach there cost the kernels more.
 pub fn reach(drivers: [Driver; 2]) -> MemoryScope {
-    match drivers.contains(&Driver::Host) {
+    let by_cpu = |driver| matches!(driver, Driver::Host | Driver::Proxy);
+    match drivers.into_iter().any(by_cpu) {
         true => MemoryScope::System,
         false => MemoryScope::Gpu,
     }
@@ -86,10 +97,12 @@ mod tests {
     use warpbell_bench::run::ptx::OwnPtx;
 
     #[test]
-    fn a_nic_reaches_beyond_its_gpu_for_a_host_alone() {
-        use Driver::{Host, Kernel};
-        assert_eq!(reach([Kernel, Kernel]), MemoryScope::Gpu);
-        for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host]] {
+    fn a_nic_reaches_beyond_its_gpu_for_threads_of_the_host_alone() {
+        use Driver::{Host, Kernel, Proxy, Triggered};
+        for drivers in [[Kernel, Kernel], [Triggered, Triggered]] {
+            assert_eq!(reach(drivers), MemoryScope::Gpu);
+        }
+        for drivers in [[Kernel, Host], [Host, Kernel], [Host, Host], [Proxy, Proxy]] {
             assert_eq!(reach(drivers), MemoryScope::System);
         }
     }

@@ -231,7 +231,7 @@ impl ServerData {
     ) -> Result<Self, Error> {
         let memory = |bytes: u32| match driver {
             Driver::Host => end.host_memory(node, bytes as usize),
-            Driver::Kernel | Driver::Triggered => end.memory(node, bytes as usize),
+            Driver::Kernel | Driver::Triggered | Driver::Proxy => end.memory(node, bytes as usize),
         };
         Ok(Self {
             rooms: Rooms::new(case, node, model)?,

@@ -1,4 +1,4 @@
-//! Jacobi's relaxation over two ranks, their edges exchanged in three ways.
+//! Jacobi's relaxation over two ranks, their edges exchanged in four ways.
 
 use crate::common::{assert_energy, assert_stepped, assert_verified, document, error_line, run};
 use crate::interrupted;
@@ -19,7 +19,8 @@ fn every_cell_is_right_in_every_way() {
         let sides_given = ["--steps", steps, "--sides", &sides.join(",")];
         let output = run(JACOBI, &[&counts[..], &shape, &sides_given].concat());
         let document = document(&output);
-        assert_verified(&document, 3 * sides.len());
+        assert_verified(&document, 4 * sides.len());
+        assert_eq!(document["measured"][3]["way"], "proxied");
         assert_energy(&document, "measured");
         assert_stepped(&document, 2 * steps.parse::<u64>().unwrap());
     }

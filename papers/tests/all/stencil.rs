@@ -82,6 +82,10 @@ fn bad_arguments_are_refused() {
             "error: edges between kernels take two ranks, not 3; choose that, or --ways notified",
         ),
         (
+            &["--ways", "notified,proxied"],
+            "error: the stencil has no way by proxy; choose other --ways",
+        ),
+        (
             &["--blocks", "17", "--ways", "triggered"],
             "error: edges triggered within take at most 16 blocks, not 17; choose that, or --ways notified",
         ),
