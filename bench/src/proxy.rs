@@ -56,6 +56,9 @@ pub struct PutResult {
     pub posts: u64,
     /// From the first post to the last completion.
     pub seconds: f64,
+    /// How long a work-group took for a round, in microseconds: the mean of all groups. One at a time this is the
+    /// latency of a put.
+    pub us_per_round: f64,
     /// One over the other.
     pub posts_per_second: f64,
     /// What they took.
@@ -65,6 +68,12 @@ pub struct PutResult {
     pub doorbells: u64,
     /// Every word at the other end is what its thread put last.
     pub verified: bool,
+}
+
+/// How long puts took.
+struct Times {
+    seconds: f64,
+    us_per_round: f64,
 }
 
 /// Where kernels post.
@@ -126,7 +135,10 @@ impl PutCase {
             });
         }
         let before = meter.read()?;
-        let seconds = self.put(node, &queues, &others)?;
+        let Times {
+            seconds,
+            us_per_round,
+        } = self.put(node, &queues, &others)?;
         let energy = meter.since(&before)?;
         let posts = u64::from(self.groups * self.threads) * self.rounds;
         Ok(PutResult {
@@ -134,6 +146,7 @@ impl PutCase {
             way: way.clone(),
             posts,
             seconds,
+            us_per_round,
             posts_per_second: posts as f64 / seconds,
             energy,
             doorbells: queues.iter().map(|queue| queue.proxied().doorbells).sum(),
@@ -141,8 +154,8 @@ impl PutCase {
         })
     }
 
-    /// Runs the kernel; gives the seconds that it took.
-    fn put(&self, node: &Node, queues: &[Queue], others: &[(End, Memory)]) -> Result<f64, Error> {
+    /// Runs the kernel; gives how long it took.
+    fn put(&self, node: &Node, queues: &[Queue], others: &[(End, Memory)]) -> Result<Times, Error> {
         interrupt::check()?;
         let peers = queues
             .iter()
@@ -172,10 +185,16 @@ impl PutCase {
         };
         node.run(&[Launch::new(entry!(proxy_put), grid, puts)], &[])?;
         said("the puts", &outcome)?;
-        let first = values(&begin[..]).into_iter().min().unwrap_or(0);
-        let last = values(&end[..]).into_iter().max().unwrap_or(0);
-        // The clock of a GPU may step by a microsecond.
-        Ok((last - first).max(1) as f64 / 1e9)
+        let (begin, end) = (values(&begin[..]), values(&end[..]));
+        let first = begin.iter().min().copied().unwrap_or(0);
+        let last = end.iter().max().copied().unwrap_or(0);
+        let each = begin.iter().zip(&end).map(|(begin, end)| end - begin);
+        let rounds = self.rounds as f64 * f64::from(self.groups);
+        Ok(Times {
+            // The clock of a GPU may step by a microsecond.
+            seconds: (last - first).max(1) as f64 / 1e9,
+            us_per_round: each.sum::<u64>() as f64 / 1e3 / rounds,
+        })
     }
 
     /// Whether every word is what its thread put last, and nothing beside them has changed.

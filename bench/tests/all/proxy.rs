@@ -38,6 +38,29 @@ fn every_put_arrives_with_and_without_a_proxy() {
             let rate = put["posts_per_second"].as_f64().unwrap();
             let seconds = put["seconds"].as_f64().unwrap();
             assert!((rate * seconds / posts as f64 - 1.0).abs() < 1e-9);
+            if alone {
+                let us = put["us_per_round"].as_f64().unwrap();
+                assert!((us * 40.0 / seconds / 1e6 - 1.0).abs() < 1e-9, "{put}");
+            }
+        }
+    }
+}
+
+/// Of several groups each takes no longer than all of them.
+#[test]
+fn one_at_a_time_is_measured_for_each_number_of_threads() {
+    let small = ["--groups", "1", "--threads", "1", "--rounds", "1"];
+    let waiting = ["--waiting-groups", "3", "--waiting-threads", "1,5,2"];
+    let rest = ["--singles", "30", "--drains", "1", "--json"];
+    let document = document(&run(PROXY, &[&small[..], &waiting, &rest].concat()));
+    assert_verified(&document, 3 * 4);
+    for puts in document["puts"].as_array().unwrap().chunks(4) {
+        for (put, threads) in puts[1..].iter().zip([1, 5, 2]) {
+            assert_eq!(put["threads"], threads);
+            assert_eq!(put["posts"], 3 * threads * 30);
+            let us = put["us_per_round"].as_f64().unwrap();
+            let all = put["seconds"].as_f64().unwrap() * 1e6;
+            assert!(us > 0.0 && us * 30.0 <= all, "{put}");
         }
     }
 }
@@ -71,6 +94,8 @@ fn bad_arguments_are_refused() {
         &["--rounds", "0"],
         &["--drains", "many"],
         &["--cores", "first"],
+        &["--waiting-groups", "0"],
+        &["--waiting-threads", "1,0"],
     ] {
         let output = run(PROXY, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

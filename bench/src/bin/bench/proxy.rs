@@ -31,9 +31,15 @@ pub struct Arguments {
     /// Puts of each thread, many under way
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     rounds: u64,
-    /// Puts of one thread, one at a time
+    /// Puts of each thread, one at a time
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     singles: u64,
+    /// Work-groups that put one at a time
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    waiting_groups: u32,
+    /// Numbers of threads of each, which put one at a time together, one number after the other
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    waiting_threads: Vec<u32>,
     /// Numbers of proxy threads, one after the other
     #[arg(long, default_value = "1,2", value_delimiter = ',')]
     drains: Vec<usize>,
@@ -87,7 +93,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             indices,
         }));
     }
-    let screen = Screen::new(arguments.json, 2 * ways.len() as u64);
+    let screen = Screen::new(
+        arguments.json,
+        (ways.len() * (1 + arguments.waiting_threads.len())) as u64,
+    );
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
         place::words(node),
@@ -102,9 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         one_at_a_time: false,
         depth: arguments.depth,
     };
-    let single = PutCase {
-        groups: 1,
-        threads: 1,
+    let single = |&threads: &u32| PutCase {
+        groups: arguments.waiting_groups,
+        threads,
         rounds: arguments.singles,
         one_at_a_time: true,
         depth: arguments.depth,
@@ -114,14 +123,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         let what = words(way);
         screen.step(what.clone());
         let stream = many.run(node, &meter, way)?;
-        screen.step(what.clone());
-        let lone = single.run(node, &meter, way)?;
         screen.line(format_args!(
-            "{what}: {:.2} million puts a second, {}; one at a time {:.2} µs, {}",
+            "{what}: {:.2} million puts a second, {}",
             stream.posts_per_second / 1e6,
             screen.mark(stream.verified),
-            lone.seconds * 1e6 / lone.posts as f64,
-            screen.mark(lone.verified)
         ));
         let [cpu, gpu] = stream.energy.of_each(stream.posts);
         screen.line(format_args!(
@@ -133,7 +138,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
                 stream.posts, stream.doorbells
             ));
         }
-        puts.extend([stream, lone]);
+        puts.push(stream);
+        for single in arguments.waiting_threads.iter().map(single) {
+            screen.step(what.clone());
+            let single = single.run(node, &meter, way)?;
+            screen.line(format_args!(
+                "    one at a time, {} × {} threads: {:.2} µs, {}",
+                single.case.groups,
+                single.case.threads,
+                single.us_per_round,
+                screen.mark(single.verified)
+            ));
+            puts.push(single);
+        }
     }
     screen.finish();
     screen.document(&Document {
