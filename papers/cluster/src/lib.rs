@@ -2,7 +2,8 @@
 //!
 //! A [schedule](goal) says what each rank sends, receives and computes. [`generate`] makes those of the papers. A
 //! [driver] says who posts. [`simulate::run`] lets both meet on a [topology] of nodes and switches,
-//! whose costs are [`parameters`] with their sources; [`pcie`] counts packets on the bus.
+//! whose costs are [`parameters`] with their sources; [`pcie`] counts packets on the bus. [`paths`] says what the
+//! paths of a SmartNIC carry.
 //!
 //! # The engine
 //!
@@ -19,6 +20,7 @@ pub mod figures;
 pub mod generate;
 pub mod goal;
 pub mod parameters;
+pub mod paths;
 pub mod pcie;
 pub mod sensitivity;
 pub mod simulate;

@@ -12,6 +12,7 @@ use warpbell_cluster::figures::{self, Figure};
 use warpbell_cluster::generate::{self, Algorithm, Reduction};
 use warpbell_cluster::goal::Schedule;
 use warpbell_cluster::parameters::Parameters;
+use warpbell_cluster::paths;
 use warpbell_cluster::sensitivity;
 use warpbell_cluster::simulate::{Cluster, run};
 use warpbell_cluster::topology::Topology;
@@ -88,6 +89,12 @@ enum Action {
         driver: Driver,
         #[command(flatten)]
         setting: Setting,
+    },
+    /// Prints what the paths of a SmartNIC can carry, alone and together, and what a batch under one doorbell gains
+    Paths {
+        /// Counts the headers of packets as well
+        #[arg(long)]
+        headers: bool,
     },
     /// Prints all parameters with their sources
     Parameters,
@@ -305,6 +312,7 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
                 )?;
             }
         }
+        Action::Paths { headers } => write!(out, "{}", paths::table(headers))?,
         Action::Parameters => write!(out, "{}", Parameters::table())?,
     }
     Ok(())

@@ -159,6 +159,20 @@ fn bad_input_ends_with_a_line_that_names_it() {
     assert!(text(&missing.stderr).contains("no/such.goal"));
 }
 
+/// The P - N rule is a line of the table, and headers leave less.
+#[test]
+fn paths_has_the_rule_for_traffic_between_host_and_soc() {
+    let rule = |arguments: &[&str]| {
+        let output = text(&cluster(arguments).stdout);
+        let line = output
+            .lines()
+            .find(|line| line.starts_with("1 write + 1 read + 3"));
+        line.unwrap().to_owned()
+    };
+    assert!(rule(&["paths"]).ends_with(",200.0 + 200.0 + 56.0,456.0"));
+    assert!(!rule(&["paths", "--headers"]).contains("56.0"));
+}
+
 /// A reader such as `head` that has seen enough is no error.
 #[test]
 fn a_closed_pipe_ends_the_command_in_silence() {
