@@ -176,24 +176,39 @@ impl Figure {
         star: bool,
         seed: u64,
     ) -> Result<Point, Error> {
-        let program = self.schedule(over, parameters)?.check()?;
-        let hosts = program.ranks.len();
-        let topology = match star {
-            true => Topology::star(hosts),
-            false => Topology::fat_tree(hosts)?,
-        };
-        let mut times = Vec::new();
-        for driver in Driver::ALL {
-            let cluster = Cluster {
-                topology: topology.clone(),
-                parameters: parameters.clone(),
-                driver,
-                seed,
-            };
-            times.push(run(&cluster, program.clone())?.end().microseconds());
-        }
+        let times = times(self.schedule(over, parameters)?, parameters, star, seed)?;
         Ok(Point { over, times })
     }
+}
+
+/// The time (µs) of a schedule with each driver, in the order of [`Driver::ALL`], on a fat tree, or on the paper's star.
+///
+/// # Errors
+///
+/// A bad schedule, or an error of the topology or the simulation.
+pub fn times(
+    schedule: Schedule,
+    parameters: &Parameters,
+    star: bool,
+    seed: u64,
+) -> Result<Vec<f64>, Error> {
+    let program = schedule.check()?;
+    let hosts = program.ranks.len();
+    let topology = match star {
+        true => Topology::star(hosts),
+        false => Topology::fat_tree(hosts)?,
+    };
+    let mut times = Vec::new();
+    for driver in Driver::ALL {
+        let cluster = Cluster {
+            topology: topology.clone(),
+            parameters: parameters.clone(),
+            driver,
+            seed,
+        };
+        times.push(run(&cluster, program.clone())?.end().microseconds());
+    }
+    Ok(times)
 }
 
 /// A figure's points as CSV.

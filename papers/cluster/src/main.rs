@@ -13,6 +13,7 @@ use warpbell_cluster::generate::{self, Algorithm, Reduction};
 use warpbell_cluster::goal::Schedule;
 use warpbell_cluster::parameters::Parameters;
 use warpbell_cluster::paths;
+use warpbell_cluster::projection;
 use warpbell_cluster::sensitivity;
 use warpbell_cluster::simulate::{Cluster, run};
 use warpbell_cluster::topology::Topology;
@@ -73,6 +74,20 @@ enum Action {
         /// Up to how many nodes; Jacobi has at most 4096
         #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=65_536))]
         nodes: u32,
+        #[command(flatten)]
+        setting: Setting,
+    },
+    /// Projects how much faster paper 003's training workloads run, from the share of their time that they are blocked
+    Projection {
+        /// The folder for the files
+        #[arg(long, default_value = ".")]
+        out: PathBuf,
+        /// Up to how many nodes
+        #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=65_536))]
+        nodes: u32,
+        /// Bytes of a reduction, which the paper does not say
+        #[arg(long, default_value_t = 64 << 10)]
+        bytes: u64,
         #[command(flatten)]
         setting: Setting,
     },
@@ -291,6 +306,20 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
                     figures::svg(figure, &points, subtitle),
                 )?;
             }
+        }
+        Action::Projection {
+            out: folder,
+            nodes,
+            bytes,
+            setting,
+        } => {
+            let parameters = setting.parameters()?;
+            let (ending, seed) = (if setting.paper { "-paper" } else { "" }, setting.seed);
+            let points = projection::points(nodes, bytes, &parameters, setting.paper, seed)?;
+            fs::create_dir_all(&folder)?;
+            let path = folder.join(format!("projection{ending}"));
+            fs::write(path.with_extension("csv"), projection::csv(&points))?;
+            fs::write(path.with_extension("svg"), projection::svg(&points))?;
         }
         Action::Sensitivity {
             figure,

@@ -159,6 +159,44 @@ fn bad_input_ends_with_a_line_that_names_it() {
     assert!(text(&missing.stderr).contains("no/such.goal"));
 }
 
+/// A line for each workload and number of nodes. Drivers other than the host gain, and never beyond the bound.
+#[test]
+fn projection_stays_below_the_bound_of_blocked_time() {
+    let place = place("projection");
+    let folder = place.to_str().unwrap();
+    let output = cluster(&["projection", "--nodes", "4", "--out", folder]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let csv = std::fs::read_to_string(place.join("projection.csv")).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 6 * 2);
+    for line in csv.lines().skip(1) {
+        let fields: Vec<f64> = line
+            .split(',')
+            .skip(2)
+            .map(|field| field.parse().unwrap())
+            .collect();
+        let (bound, host, others) = (fields[0], fields[1], &fields[2..]);
+        assert_eq!((host, others.len()), (1.0, 4), "{line}");
+        assert!(
+            others.iter().all(|other| (1.0..bound).contains(other)),
+            "{line}"
+        );
+    }
+    assert!(place.join("projection.svg").exists());
+    let refused = cluster(&[
+        "projection",
+        "--bytes",
+        "18446744073709551615",
+        "--out",
+        folder,
+    ]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused.stderr).contains("bytes"),
+        "{}",
+        text(&refused.stderr)
+    );
+}
+
 /// The P - N rule is a line of the table, and headers leave less.
 #[test]
 fn paths_has_the_rule_for_traffic_between_host_and_soc() {
