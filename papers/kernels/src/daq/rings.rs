@@ -200,7 +200,7 @@ impl AllHits {
         random = (random ^ random >> 16).wrapping_mul(0x85eb_ca6b);
         random = (random ^ random >> 13).wrapping_mul(0xc2b2_ae35);
         random ^= random >> 16;
-        let pick = |shift: u32| self.next(set, ((random >> shift) & 0x3ff) * self.hits >> 10);
+        let pick = |shift: u32| self.next(set, (((random >> shift) & 0x3ff) * self.hits) >> 10);
         Circle::through([pick(0), pick(10), pick(20)].map(|index| self.hit(index)))
     }
 
