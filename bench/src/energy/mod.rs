@@ -111,8 +111,8 @@ pub struct Reading {
     gpus: Option<Vec<u64>>,
 }
 
-/// Energy in joules; none where it is [unreadable](Source::Unreadable). The default is that of nothing, to which others
-/// are added.
+/// Energy in joules; none where it is [unreadable](Source::Unreadable), or where the counter has not stepped. The
+/// default is that of nothing, to which others are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Energy {
     /// Of all CPU packages.
@@ -162,11 +162,17 @@ impl Meter {
         let cpus = self.cpus.as_ref().ok();
         let cpu_joules = cpus.and_then(|cpus| Some(cpus.joules(before.cpus.as_ref()?, &now.cpus?)));
         let gpu_joules = before.gpus.as_ref().zip(now.gpus);
+        let gpu_joules = gpu_joules.map(|(before, now)| Boards::joules(before, &now));
         Ok(Energy {
-            cpu_joules,
-            gpu_joules: gpu_joules.map(|(before, now)| Boards::joules(before, &now)),
+            cpu_joules: stepped(cpu_joules),
+            gpu_joules: stepped(gpu_joules),
         })
     }
+}
+
+/// Nothing of a counter that has not stepped: the measurement was too short for it.
+fn stepped(joules: Option<f64>) -> Option<f64> {
+    joules.filter(|&joules| joules > 0.0)
 }
 
 /// GPUs of these nodes' kernels and NICs, each once.
@@ -242,6 +248,10 @@ mod tests {
         assert_eq!(sum, of(Some(0.75)));
         assert_eq!(sum.of_each(3), ["250000.0", "–"]);
         assert_eq!(Energy::default().of_each(3), ["–", "–"]);
+        assert_eq!(
+            [Some(0.0), Some(0.1), None].map(stepped),
+            [None, Some(0.1), None]
+        );
     }
 
     #[test]
