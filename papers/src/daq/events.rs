@@ -143,7 +143,7 @@ pub fn bytes(events: &[Event]) -> Vec<u8> {
 /// What a search found, beside what there was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Quality {
-    /// Rings with at least [`LEAST`] hits.
+    /// Rings with at least 8 hits.
     pub rings: usize,
     /// Those of them that were found.
     pub found: usize,
@@ -177,7 +177,7 @@ impl Quality {
         quality
     }
 
-    /// Of the rings with at least [`LEAST`] hits those that were found.
+    /// Of the rings with at least 8 hits those that were found.
     pub fn efficiency(&self) -> f64 {
         self.found as f64 / self.rings as f64
     }
