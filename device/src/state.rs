@@ -109,34 +109,33 @@ impl Default for QueueState {
 /// What the readers of a [`CompletionQueue`](crate::CompletionQueue) share: 128 bytes, which the host allocates zeroed.
 #[repr(C, align(128))]
 pub struct CompletionQueueState {
-    /// 1 while somebody reads CQEs.
-    pub(crate) reading: Word64,
-    /// CQEs taken, counted without wrap.
+    /// CQEs taken, counted without wrap; beside it [`READING`](Self::READING).
     pub(crate) taken: Word64,
     /// CQEs that named no queue of the completion queue.
     pub(crate) strays: Word64,
     /// The QPN of the newest of these.
     pub(crate) stray_qpn: Word64,
-    _rest: [Word64; 12],
+    _rest: [Word64; 13],
 }
 
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<CompletionQueueState>() == 128);
-    assert!(core::mem::offset_of!(CompletionQueueState, reading) == 0);
-    assert!(core::mem::offset_of!(CompletionQueueState, taken) == 8);
-    assert!(core::mem::offset_of!(CompletionQueueState, strays) == 16);
-    assert!(core::mem::offset_of!(CompletionQueueState, stray_qpn) == 24);
+    assert!(core::mem::offset_of!(CompletionQueueState, taken) == 0);
+    assert!(core::mem::offset_of!(CompletionQueueState, strays) == 8);
+    assert!(core::mem::offset_of!(CompletionQueueState, stray_qpn) == 16);
 };
 
 impl CompletionQueueState {
+    /// Beside the count of CQEs taken while somebody reads.
+    pub(crate) const READING: u64 = 1 << 63;
+
     /// The state of a completion queue that nobody has used yet; as for [`QueueState::new`], the host makes it.
     #[cfg(not(target_arch = "nvptx64"))]
     #[expect(clippy::new_without_default, reason = "only hosts make one")]
     pub fn new() -> Self {
         let zero = || Word64::new(0);
         Self {
-            reading: zero(),
             taken: zero(),
             strays: zero(),
             stray_qpn: zero(),
@@ -146,7 +145,7 @@ impl CompletionQueueState {
 
     /// CQEs taken so far, for the host.
     pub fn taken(&self) -> u64 {
-        load_acquire64(&self.taken, Reach::System)
+        load_acquire64(&self.taken, Reach::System) & !Self::READING
     }
 
     /// CQEs that named no queue of the completion queue.

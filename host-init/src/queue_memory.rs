@@ -1,6 +1,7 @@
 //! The memory of one queue pair: rings and doorbell records in one allocation, completion
 //! rings and their records in another, the UAR page in a third, and the device-side states in a
-//! fourth.
+//! fourth. The one entry of a send queue whose completion queue is common to many lies with the states,
+//! because kernels alone write there.
 
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::Ordering;
@@ -20,6 +21,8 @@ pub(crate) const SLOT: usize = 64;
 pub(crate) const RECORD: usize = 64;
 /// Bytes of a queue's device-side state.
 const STATE: usize = size_of::<QueueState>();
+/// Behind both states: where a send queue's entry lies, if its completion queue is common to many.
+const ENTRY: usize = (2 * STATE).next_multiple_of(SLOT);
 /// Where a CQE says that it is valid, and what an unused one says there: opcode
 /// 15 (invalid) and owner 1, because kernels of gpunetio look at the owner alone.
 const OP_OWN_AT: usize = 63;
@@ -79,10 +82,14 @@ impl CompletionLayout {
         let receive_ring = config
             .receive
             .map_or(0, |receive| SLOT << receive.completions.depth_log2);
+        let send_ring = match config.common_cqn {
+            Some(_) => 0,
+            None => SLOT << config.send_completions.depth_log2,
+        };
         let mut parts = Parts::default();
         Self {
             // A card wants each ring on a page.
-            send_ring: parts.add(SLOT << config.send_completions.depth_log2, PAGE),
+            send_ring: parts.add(send_ring, PAGE),
             receive_ring: match receive_ring {
                 0 => parts.end,
                 bytes => parts.add(bytes, PAGE),
@@ -131,13 +138,17 @@ impl QueueMemory {
     pub fn new(config: &Checked, registers: Placement) -> Result<Self, Error> {
         let (queue_layout, completion_layout) =
             (QueueLayout::new(config), CompletionLayout::new(config));
+        let states = match config.common_cqn {
+            Some(_) => ENTRY + SLOT,
+            None => 2 * STATE,
+        };
         let mut memory = Self {
             queues: Buffer::placed(config.placement, queue_layout.end)?,
             queue_layout,
             completions: Buffer::placed(config.completion_placement, completion_layout.end)?,
             completion_layout,
             uar: Buffer::placed(registers, PAGE)?,
-            states: Buffer::placed(config.state_placement, 2 * STATE)?,
+            states: Buffer::placed(config.state_placement, states)?,
             config: *config,
         };
         memory.clear()?;
@@ -149,14 +160,19 @@ impl QueueMemory {
     /// Neither NIC nor kernel may use the memory (`&mut self`).
     pub fn clear(&mut self) -> Result<(), Error> {
         let mut fresh = vec![0; self.completions.len()];
+        let mut states = vec![0; self.states.len()];
         let (layout, config) = (&self.completion_layout, &self.config);
-        mark_unused(&mut fresh[layout.send_ring..], config.send_completions);
+        let send_completions = match config.common_cqn {
+            Some(_) => &mut states[ENTRY..],
+            None => &mut fresh[layout.send_ring..],
+        };
+        mark_unused(send_completions, config.send_completions);
         if let Some(receive) = config.receive {
             mark_unused(&mut fresh[layout.receive_ring..], receive.completions);
         }
         self.completions.write(0, &fresh)?;
         self.uar.write(0, &[0; PAGE])?;
-        self.states.write(0, &[0; 2 * STATE])?;
+        self.states.write(0, &states)?;
         self.queues.write(0, &vec![0; self.queues.len()])
     }
 
@@ -212,16 +228,23 @@ impl QueueMemory {
         self.queue(self.queue_layout.record)
     }
 
-    /// Bytes of the completion queues.
+    /// Bytes of the completion queues, and of the entry for the CQEs of a common one.
     pub fn completion_bytes(&self) -> usize {
-        self.completions.len()
+        self.completions.len() + self.states.len() - 2 * STATE
     }
 
     pub fn send_completions(&self) -> (*const CompletionSlot, *const Word32) {
-        (
-            self.completion(self.completion_layout.send_ring),
-            self.completion(self.completion_layout.send_record),
-        )
+        let (buffer, start) = self.send_entries();
+        let record = self.completion(self.completion_layout.send_record);
+        (at(buffer, start), record)
+    }
+
+    /// Where kernels find the CQEs of the send queue.
+    fn send_entries(&self) -> (&Buffer, usize) {
+        match self.config.common_cqn {
+            Some(_) => (&self.states, ENTRY),
+            None => (&self.completions, self.completion_layout.send_ring),
+        }
     }
 
     pub fn receive_completions(&self) -> (*const CompletionSlot, *const Word32) {
@@ -247,7 +270,7 @@ impl QueueMemory {
 
     /// Where something lies that a CPU does not reach, which would post, ring and poll here.
     pub fn out_of_reach(&self) -> Option<Placement> {
-        let buffers = [&self.queues, &self.completions, &self.uar];
+        let buffers = [&self.queues, self.send_entries().0, &self.uar];
         let mut placements = buffers.into_iter().map(Buffer::placement);
         placements.find(|placement| !placement.is_host())
     }
@@ -310,6 +333,9 @@ impl QueueMemory {
             hasher.write(self.send_blocks()?.as_flattened());
         }
         hasher.write(&completions);
+        if self.config.common_cqn.is_some() {
+            hasher.write(self.read_send_completions().ok()?.as_flattened());
+        }
         Some(hasher.finish())
     }
 
@@ -322,8 +348,8 @@ impl QueueMemory {
     /// The CQEs of the send queue as they are now, written or not.
     pub fn read_send_completions(&self) -> Result<Vec<[u8; SLOT]>, Error> {
         let mut found = vec![[0; SLOT]; 1 << self.config.send_completions.depth_log2];
-        let start = self.completion_layout.send_ring;
-        self.completions.read(start, found.as_flattened_mut())?;
+        let (buffer, start) = self.send_entries();
+        buffer.read(start, found.as_flattened_mut())?;
         Ok(found)
     }
 

@@ -232,8 +232,8 @@ impl<'a> Load<'a> {
             return;
         };
         let mut count = 0;
-        let mut wait = Deadline::after_ns(self.for_ns).wait();
-        while !wait.expired() {
+        let end = thread::clock_ns() + self.for_ns;
+        while thread::clock_ns() < end {
             if !write(&mut queue, Wqe::write(self.local, self.remote).signalled()) {
                 count = FAILED;
                 break;

@@ -26,6 +26,10 @@ use crate::words::{
 /// CQEs that a reader takes in one go: one for each lane of a warp.
 const BATCH: u64 = 32;
 
+/// CQEs that a lone reader loads at once, because a GPU waits for all of them as long as for one. Few for loom, which
+/// tries each order of the loads.
+const GROUP: usize = if cfg!(loom) { 2 } else { 8 };
+
 /// What a leader says of a turn, in one word: the number of the next CQE, or this, if there is nothing to read.
 const NOTHING: u64 = u64::MAX >> 1;
 /// Beside it: the last turn.
@@ -114,7 +118,18 @@ const fn home(qpn: u32, log2: u32) -> u32 {
 #[derive(Debug)]
 pub struct CompletionQueue<'a, C: Scope> {
     handle: CompletionQueueHandle<'a>,
+    /// CQEs that were taken when the leader looked last, here in its view: where the next look expects news.
+    seen: u64,
     _scope: PhantomData<C>,
+}
+
+/// What a leader has loaded to find out whether a CQE is there.
+#[derive(Clone, Copy)]
+struct Glance {
+    /// CQEs that are taken, and whether somebody reads.
+    taken: u64,
+    /// What lies where a new CQE would, if nobody else has taken any.
+    tail: CqeTail,
 }
 
 impl<'a, C: Scope> CompletionQueue<'a, C> {
@@ -122,6 +137,7 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         match handle.processor.admits(Processor::here()) {
             true => Ok(Self {
                 handle,
+                seen: 0,
                 _scope: PhantomData,
             }),
             false => Err(OpenError::Elsewhere),
@@ -141,13 +157,14 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
     ) -> Result<Ticket, PostError> {
         let (mut wait, mut late) = (None, false);
         loop {
+            let glance = self.glance();
             // All threads of the scope find room, or none of them does.
             match queue.try_post(wqe) {
                 Err(PostError::NoRoom) if !late => {}
                 Err(PostError::NoRoom) => return Err(PostError::Deadline),
                 posted => return posted,
             }
-            let turn = self.turn(has_passed(deadline, &mut wait));
+            let turn = self.turn(glance, has_passed(deadline, &mut wait));
             if turn.is_last_and_vain() {
                 return Err(PostError::Deadline);
             }
@@ -185,6 +202,8 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
     ) -> Result<(), WaitError> {
         let (mut wait, mut late) = (None, false);
         loop {
+            // Before the queue's look at its entry, so that a GPU waits for both at the same time.
+            let glance = self.glance();
             // In one place: a GPU's compiler does not inline what two places have in common.
             let found = queue.wait(ticket, Deadline::PASSED);
             match found {
@@ -192,7 +211,8 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
                 _ => return found,
             }
             // What nothing will report gets one turn.
-            let turn = self.turn(!queue.covers(ticket) || has_passed(deadline, &mut wait));
+            let last = !queue.covers(ticket) || has_passed(deadline, &mut wait);
+            let turn = self.turn(glance, last);
             if turn.is_last_and_vain() {
                 return found;
             }
@@ -205,7 +225,8 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
     /// For a warp that polls for all; waits and posts of this view poll by themselves.
     #[inline(always)]
     pub fn poll(&mut self) {
-        self.turn(true);
+        let glance = self.glance();
+        self.turn(glance, true);
     }
 
     /// CQEs that named no queue of this completion queue.
@@ -224,13 +245,27 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
         &self.handle.completions
     }
 
+    /// The loads of a look, neither of which waits for the other. Nothing, in threads that do not lead.
+    #[inline(always)]
+    fn glance(&self) -> Glance {
+        let mut glance = Glance {
+            taken: 0,
+            tail: CqeTail(0),
+        };
+        if C::leads() {
+            glance.taken = load_relaxed64(&self.state().taken, Reach::Gpu);
+            glance.tail = completion::tail(self.ring(), self.seen as u32);
+        }
+        glance
+    }
+
     /// One poll. Whether it is the `last` one, the leader says.
     #[inline(always)]
-    fn turn(&mut self, last: bool) -> Turn {
+    fn turn(&mut self, glance: Glance, last: bool) -> Turn {
         let together = C::COLLECTIVE && !C::WIDE;
         let mut word = NOTHING;
         if C::leads() {
-            if let Some(next) = self.start() {
+            if let Some(next) = self.start(glance) {
                 word = next;
                 if !together {
                     self.read_alone(next);
@@ -252,59 +287,88 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
 
     /// Becomes the reader, if a CQE is there and nobody else reads; gives the number of the next CQE.
     #[inline(always)]
-    fn start(&self) -> Option<u64> {
-        let (state, ring) = (self.state(), self.ring());
-        // A glance, so that a poll that finds nothing writes nothing. If others took CQEs meanwhile, it misses news
-        // that the next one finds, or sees some that are none.
-        let next = load_relaxed64(&state.taken, Reach::Gpu) as u32;
-        if !completion::is_new(ring, completion::tail(ring, next), next) {
+    fn start(&mut self, glance: Glance) -> Option<u64> {
+        let state = self.state();
+        let Glance { taken, mut tail } = glance;
+        if taken & CompletionQueueState::READING != 0 {
             return None;
         }
-        // Acquire: the last reader's count, its loads and its stores to entries before ours, so that we find nothing
-        // older in an entry of the ring, and put nothing older into a queue's.
-        compare_exchange64(&state.reading, 0, 1, Reach::Gpu).ok()?;
-        Some(load_relaxed64(&state.taken, Reach::Gpu))
+        if taken != self.seen {
+            self.seen = taken;
+            tail = completion::tail(self.ring(), taken as u32);
+        }
+        // A poll that finds nothing writes nothing.
+        if !completion::is_new(self.ring(), tail, taken as u32) {
+            return None;
+        }
+        // Acquire: the last reader's loads and its stores to entries before ours, so that we find nothing older in an
+        // entry of the ring, and put nothing older into a queue's.
+        let reading = taken | CompletionQueueState::READING;
+        compare_exchange64(&state.taken, taken, reading, Reach::Gpu).ok()
     }
 
     /// Gives the right to read back: all CQEs before number `taken` are with their queues.
     #[inline(always)]
-    fn end(&self, taken: u64) {
-        let state = self.state();
-        store_relaxed64(&state.taken, taken, Reach::Gpu);
-        // The count, and what was read and given, before the end of the right, because the next reader goes on there.
-        store_release64(&state.reading, 0, Reach::Gpu);
+    fn end(&mut self, taken: u64) {
+        self.seen = taken;
+        // What was read and given before the count, because the next reader goes on there.
+        store_release64(&self.state().taken, taken, Reach::Gpu);
     }
 
-    /// Reads CQEs from number `first` on, one after the other.
+    /// Reads CQEs from number `first` on, several at once.
     #[inline(always)]
-    fn read_alone(&self, first: u64) {
-        let ring = self.ring();
-        let mut end = first;
-        while end - first < BATCH {
-            let number = end as u32;
-            if !completion::is_new(ring, completion::tail(ring, number), number) {
+    fn read_alone(&mut self, first: u64) {
+        let mut next = first;
+        while next - first < BATCH {
+            let (ring, number) = (self.ring(), next as u32);
+            let mut tails = [CqeTail(0); GROUP];
+            for (place, tail) in (0..).zip(&mut tails) {
+                *tail = completion::tail(ring, number.wrapping_add(place));
+            }
+            // One behind the other, and none skipped, as in a queue's own ring.
+            let (mut count, mut is_next) = (0, true);
+            for (place, &tail) in (0..).zip(&tails) {
+                is_next &= completion::is_new(ring, tail, number.wrapping_add(place));
+                count += u64::from(is_next);
+            }
+            if count == 0 {
                 break;
             }
-            end += 1;
-        }
-        self.order();
-        let mut next = first;
-        while next != end {
-            // As found above: the NIC does not write there again before the queue has its CQE.
-            let number = next as u32;
-            let tail = completion::tail(ring, number);
-            match self.entry_of(tail) {
-                Some(entry) => deliver(completion::slot(ring, number), tail, entry, self.reach()),
-                None => self.count_stray(tail),
+            self.order();
+            let end = next + count;
+            while next != end {
+                self.give(next as u32, tails[0]);
+                // Each moves up, because a GPU's registers have no index.
+                for place in 1..GROUP {
+                    tails[place - 1] = tails[place];
+                }
+                next += 1;
             }
-            next += 1;
+            if count < GROUP as u64 {
+                break;
+            }
         }
-        self.end(end);
+        self.end(next);
+    }
+
+    /// Gives CQE number `number` to its queue.
+    #[inline(always)]
+    fn give(&self, number: u32, tail: CqeTail) {
+        match self.entry_of(tail) {
+            // The NIC does not write to the ring's entry again before the queue has its CQE.
+            Some(entry) => deliver(
+                completion::slot(self.ring(), number),
+                tail,
+                entry,
+                self.reach(),
+            ),
+            None => self.count_stray(tail),
+        }
     }
 
     /// The lanes of a warp read CQEs from number `first` on, one each. The leader is the reader.
     #[inline(always)]
-    fn read_together(&self, first: u64) {
+    fn read_together(&mut self, first: u64) {
         let ring = self.ring();
         // The leader's acquire before the others' loads.
         C::sync();
