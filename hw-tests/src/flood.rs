@@ -3,7 +3,7 @@
 use warpbell::{SendQueueHandle, Slice};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::Kernels;
-use warpbell_kernels::suite::{CommonFlood, Flood, Mode, Output, ScopeKind};
+use warpbell_kernels::suite::{CommonFlood, EndingWords, Flood, Mode, Output, Pour, ScopeKind};
 
 use crate::arena::{Arena, Image};
 use crate::here;
@@ -52,14 +52,7 @@ impl Flooding {
         let kernel = Flood {
             queue,
             mode,
-            rounds,
-            patience_ns: ample().as_nanos() as u64,
-            values: self.values.address(),
-            counters: self.counters(),
-            remote_key: self.values.region().rkey().0,
-            local_key: self.found.region().lkey().0,
-            found: self.found.address(),
-            endings: Output::new(&mut words),
+            pour: self.pour(rounds, &mut words),
         };
         here::launch(kernels, grid, &kernel);
         expect_done(&endings(&words), what);
@@ -76,15 +69,26 @@ impl Flooding {
         common: &Common,
         what: &str,
     ) {
-        let wanted = self.expect(grid, rounds);
-        let mut words = here::outcomes(threads(grid));
         let handle = |queue: usize| common.ours[queue].send_queue().expect("a send queue");
         let queues = here::shared(common.ours.len(), handle);
         let completions = common.completions.handle(&common.ours);
+        let completions = completions.expect("its queue pairs");
+        let wanted = self.expect(grid, rounds);
+        let mut words = here::outcomes(threads(grid));
         let kernel = CommonFlood {
-            completions: completions.expect("its queue pairs"),
+            completions,
             queues: Slice::new(&queues),
             scope,
+            pour: self.pour(rounds, &mut words),
+        };
+        here::launch(kernels, grid, &kernel);
+        expect_done(&endings(&words), what);
+        self.check(&wanted, what);
+    }
+
+    /// What each thread does; the words take how it fared.
+    fn pour<'w>(&self, rounds: u32, words: &'w mut [EndingWords]) -> Pour<'w> {
+        Pour {
             rounds,
             patience_ns: ample().as_nanos() as u64,
             values: self.values.address(),
@@ -92,11 +96,8 @@ impl Flooding {
             remote_key: self.values.region().rkey().0,
             local_key: self.found.region().lkey().0,
             found: self.found.address(),
-            endings: Output::new(&mut words),
-        };
-        here::launch(kernels, grid, &kernel);
-        expect_done(&endings(&words), what);
-        self.check(&wanted, what);
+            endings: Output::new(words),
+        }
     }
 
     fn counters(&self) -> u64 {
@@ -111,7 +112,7 @@ impl Flooding {
         for thread in 0..threads(grid) as u32 {
             for round in 0..rounds {
                 let place = u64::from(thread * rounds + round);
-                let value = Flood::value(thread, round).to_le_bytes();
+                let value = Pour::value(thread, round).to_le_bytes();
                 expected.set(self.values.address() + 8 * place, &value);
             }
             let counter = self.counters() + 8 * u64::from(thread);

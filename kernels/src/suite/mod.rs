@@ -39,7 +39,7 @@ pub use active_storm::{
 pub use arguments::{Kernel, Output};
 pub use common_flood::{CommonFlood, suite_common_flood};
 pub use ending::{Ending, EndingWords};
-pub use flood::{Flood, suite_flood};
+pub use flood::{Flood, Pour, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};
 pub use gaspi_storm::{Caught, GaspiStorm, suite_gaspi_storm};
 pub use inbound::suite_inbound;
