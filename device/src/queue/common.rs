@@ -26,9 +26,9 @@ use crate::words::{
 /// CQEs that a reader takes in one go: one for each lane of a warp.
 const BATCH: u64 = 32;
 
-/// CQEs that a lone reader loads at once, because a GPU waits for all of them as long as for one. Few for loom, which
-/// tries each order of the loads.
-const GROUP: usize = if cfg!(loom) { 2 } else { 8 };
+/// CQEs that a lone reader loads at once: several, because a GPU waits for all of them as long as for one. A CPU has most
+/// of them in its cache, and takes what is there.
+const GROUP: usize = if cfg!(target_arch = "nvptx64") { 8 } else { 2 };
 
 /// What a leader says of a turn, in one word: the number of the next CQE, or this, if there is nothing to read.
 const NOTHING: u64 = u64::MAX >> 1;

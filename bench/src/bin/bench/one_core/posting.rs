@@ -12,7 +12,7 @@ use warpbell::{
     CompletionKind, CompletionMember, CompletionParts, CompletionQueueHandle, CompletionQueueParts,
     CompletionQueueState, CompletionSlot, Deadline, DoorbellPage, Exclusive, FenceReach, GpuShared,
     QueueState, RingBlock, SendDoorbell, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
-    Word32, Word64,
+    Ticket, Word32, Word64,
 };
 use warpbell_bench::filter::Filter;
 use warpbell_bench::samples::{Goal, Row, Samples, timed};
@@ -233,11 +233,25 @@ fn by_hand<'a>(rig: &'a Rig) -> Lane<'a> {
 
 /// Each poll finds a CQE that was not there before.
 fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> {
+    polls(rig, name, move || {
+        |queue: &mut SendQueue<'a, S, Thread>, number, ticket| {
+            rig.complete(number);
+            queue.wait_outbound(ticket, Deadline::PASSED).is_ok()
+        }
+    })
+}
+
+/// Polls by what `opened` gives for each lap, which completes the request of a number and waits for it.
+fn polls<'a, S, P>(rig: &'a Rig, name: &'static str, opened: impl Fn() -> P + 'a) -> Lane<'a>
+where
+    S: Sharing + 'a,
+    P: FnMut(&mut SendQueue<'a, S, Thread>, u32, Ticket) -> bool,
+{
     let mut next = 0;
     Lane::new(name, move || {
         let (mut times, mut cycles) = (Samples::default(), Samples::default());
         for _ in 0..LAPS {
-            let mut queue = open::<S>(rig);
+            let (mut queue, mut poll) = (open::<S>(rig), opened());
             let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
                 let (local, remote) = request(next);
                 let posted = queue.try_post(Wqe::write(local, remote).signalled());
@@ -248,9 +262,7 @@ fn poll_each<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a> 
             let counted = counter();
             let ((), seconds) = timed(|| {
                 for (number, ticket) in (first..).zip(tickets) {
-                    rig.complete(number);
-                    let waited = queue.wait_outbound(ticket, Deadline::PASSED);
-                    assert!(waited.is_ok(), "no completion");
+                    assert!(poll(&mut queue, number, ticket), "no completion");
                 }
             });
             cycles.push((counter() - counted) as f64);
@@ -324,33 +336,13 @@ impl Common {
 
 /// As [`poll_each`], over a completion queue in common.
 fn poll_common(common: &Common) -> Lane<'_> {
-    let mut next = 0;
-    Lane::new(POLL_COMMON, move || {
-        let (mut times, mut cycles) = (Samples::default(), Samples::default());
-        for _ in 0..LAPS {
-            let mut queue = open::<Exclusive>(&common.used);
-            let completions = black_box(common.handle()).open();
-            let mut completions = completions.expect("a good handle");
-            let tickets: [_; POLLS as usize] = std::array::from_fn(|_| {
-                let (local, remote) = request(next);
-                let posted = queue.try_post(Wqe::write(local, remote).signalled());
-                next = next.wrapping_add(1);
-                posted.expect("room in the queue")
-            });
-            let first = next.wrapping_sub(POLLS);
-            let counted = counter();
-            let ((), seconds) = timed(|| {
-                for (number, ticket) in (first..).zip(tickets) {
-                    common.complete(number);
-                    let waited = completions.wait(&mut queue, ticket, Deadline::PASSED);
-                    assert!(waited.is_ok(), "no completion");
-                }
-            });
-            cycles.push((counter() - counted) as f64);
-            times.push(seconds);
+    polls(&common.used, POLL_COMMON, move || {
+        let completions = black_box(common.handle()).open();
+        let mut completions = completions.expect("a good handle");
+        move |queue: &mut SendQueue<'_, Exclusive, Thread>, number, ticket| {
+            common.complete(number);
+            completions.wait(queue, ticket, Deadline::PASSED).is_ok()
         }
-        let polls = f64::from(POLLS);
-        (times.median() * 1e9 / polls, cycles.median() / polls)
     })
 }
 
