@@ -49,6 +49,14 @@ impl Placement {
         }
     }
 
+    /// Where host and kernels both reach memory, for kernels with queues that are here.
+    pub fn of_host(self) -> Self {
+        match self {
+            Self::Gpu(gpu) => Self::Pinned(gpu),
+            other => other,
+        }
+    }
+
     /// Whether the host reads and writes it directly.
     pub fn is_host(self) -> bool {
         !matches!(self, Self::Gpu(_))

@@ -27,7 +27,11 @@ impl Flooding {
     /// Between what the command line chose.
     #[expect(clippy::new_without_default, reason = "it opens devices")]
     pub fn new() -> Self {
-        let sides = Sides::chosen();
+        Self::between(Sides::chosen())
+    }
+
+    /// Between these sides.
+    pub fn between(sides: Sides) -> Self {
         Self {
             values: sides
                 .theirs

@@ -14,6 +14,8 @@ pub mod bare;
 pub mod checksum;
 #[cfg(feature = "all")]
 pub mod completions;
+#[cfg(feature = "all")]
+pub mod cpnet;
 pub mod demo;
 #[cfg(feature = "all")]
 pub mod gaspi;

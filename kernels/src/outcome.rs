@@ -3,7 +3,7 @@
 use thiserror::Error;
 use warpbell::wqe::BuildError;
 use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, WordExt, thread};
-use warpbell_patterns::{active, gaspi, trigger};
+use warpbell_patterns::{active, cpnet, gaspi, trigger};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -29,6 +29,9 @@ pub enum Failure {
     /// A call of active messages did not succeed.
     #[error(transparent)]
     Active(active::Error),
+    /// A call of ComP-Net's did not succeed.
+    #[error(transparent)]
+    Cpnet(cpnet::Error),
     /// The numbers among a kernel's parameters name more memory than it was given: words of 8 bytes.
     #[error("the kernel's numbers want {wanted} words of a memory that has {there}")]
     Outside {
@@ -58,6 +61,7 @@ failure_from! {
     Gaspi: gaspi::Error;
     Trigger: trigger::Error;
     Active: active::Error;
+    Cpnet: cpnet::Error;
 }
 
 impl Failure {
@@ -69,7 +73,8 @@ impl Failure {
             | Self::Wait(WaitError::Failed(error))
             | Self::Gaspi(gaspi::Error::Failed(error))
             | Self::Trigger(trigger::Error::Failed(error))
-            | Self::Active(active::Error::Failed(error)) => Some(error),
+            | Self::Active(active::Error::Failed(error))
+            | Self::Cpnet(cpnet::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -155,6 +160,7 @@ words! {
         23: Gaspi(error) as gaspi::Error;
         24: Trigger(error) as trigger::Error;
         25: Active(error) as active::Error;
+        30: Cpnet(error) as cpnet::Error;
     }
 }
 
@@ -217,7 +223,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 31] {
+    fn every_failure() -> [Failure; 33] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -276,6 +282,8 @@ mod tests {
             trigger::Error::Failed(error).into(),
             active::Error::NotRegistered { function: 7 }.into(),
             active::Error::Failed(error).into(),
+            cpnet::Error::NoGroup { group: 7 }.into(),
+            cpnet::Error::Failed(error).into(),
             Failure::Outside {
                 wanted: u64::MAX,
                 there: 4,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::active::host::ActiveError;
+use crate::cpnet::host::CpnetError;
 use crate::gaspi::host::GaspiError;
 use crate::proxy::host::ProxyError;
 use crate::trigger::host::TriggerError;
@@ -20,6 +21,9 @@ pub enum Error {
     /// Active messages' set-up.
     #[error(transparent)]
     Active(#[from] ActiveError),
+    /// ComP-Net's set-up.
+    #[error(transparent)]
+    Cpnet(#[from] CpnetError),
     /// A GASPI program's set-up.
     #[error(transparent)]
     Gaspi(#[from] GaspiError),

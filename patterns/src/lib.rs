@@ -9,6 +9,7 @@
 //! | [`trigger`] | operations that a host prepares and a kernel's threads trigger |
 //! | [`active`] | messages that start tasks in a kernel at the target |
 //! | [`proxy`] | a CPU thread that hands kernels' work requests to the NIC |
+//! | [`cpnet`] | ComP-Net's calls by their names: a symmetric heap, and puts through a proxy |
 //! | [`inbound`] | ways to see that data from the network is complete |
 // Its tests collect in vectors.
 #![cfg_attr(not(any(feature = "host", test)), no_std)]
@@ -18,6 +19,7 @@
 mod assert_matches;
 
 pub mod active;
+pub mod cpnet;
 #[cfg(feature = "host")]
 mod error;
 pub mod gaspi;

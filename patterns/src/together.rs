@@ -209,6 +209,11 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_comp_net_survive_their_word() {
+        errors_survive_their_word::<crate::cpnet::Error>();
+    }
+
+    #[test]
     fn errors_of_gaspi_survive_their_word() {
         errors_survive_their_word::<crate::gaspi::Error>();
     }

@@ -2,6 +2,7 @@
 
 mod active;
 mod common;
+mod cpnet;
 mod gaspi;
 mod gpu;
 mod inbound;

@@ -6,9 +6,7 @@ use warpbell::{SendQueueHandle, Word64};
 use super::ActiveConfig;
 use super::registry::Table;
 use crate::Error;
-use warpbell_host_init::{
-    Access, Buffer, MemoryRegion, Placement, ProtectionDomain, QueuePair, Shared,
-};
+use warpbell_host_init::{Access, Buffer, MemoryRegion, ProtectionDomain, QueuePair, Shared};
 
 /// Bytes that a lane keeps at each end.
 const STATE: usize = 8 * STATE_WORDS;
@@ -60,16 +58,12 @@ impl End {
     ) -> Result<Self, Error> {
         let bytes = config.slots as usize * bytes as usize;
         let placement = config.queue_pair.placement_in(domain);
-        let shared = match placement {
-            Placement::Gpu(gpu) => Placement::Pinned(gpu),
-            host => host,
-        };
         let lanes = pairs.len();
         let words = Buffer::placed(placement, lanes * bytes)?;
         let mut end = Self {
             config: *config,
             pairs,
-            queues: Shared::slice(shared, lanes, |_| SendQueueHandle::none())?,
+            queues: Shared::slice(placement.of_host(), lanes, |_| SendQueueHandle::none())?,
             states: Buffer::placed(config.queue_pair.states_in(domain), lanes * STATE)?,
             words: domain.register(words, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?,
             bytes,

@@ -8,7 +8,7 @@ use super::segment::Notifications;
 use crate::Error;
 #[cfg(feature = "ranks")]
 use warpbell_host_init::State;
-use warpbell_host_init::{Buffer, Placement, ProtectionDomain, QueuePair, Shared, connect};
+use warpbell_host_init::{Buffer, ProtectionDomain, QueuePair, Shared, connect};
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -35,10 +35,6 @@ impl Process {
         config: &GaspiConfig,
     ) -> Result<Self, Error> {
         let placement = config.queue_pair.placement_in(domain);
-        let shared = match placement {
-            Placement::Gpu(gpu) => Placement::Pinned(gpu),
-            host => host,
-        };
         let places = config.queues as usize * ranks;
         let segments = config.segments as usize;
         let bytes = segments * size_of::<SegmentEntry>() + size_of::<NotificationEntry>();
@@ -47,7 +43,7 @@ impl Process {
             ranks,
             pairs: (0..places).map(|_| None).collect(),
             far_ends: Vec::new(),
-            send_queues: Shared::slice(shared, places, |_| SendQueueHandle::none())?,
+            send_queues: Shared::slice(placement.of_host(), places, |_| SendQueueHandle::none())?,
             notifications: Notifications::new(
                 domain,
                 placement,

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "ranks", not(loom)))]
 
 mod active;
+mod cpnet;
 mod proxy;
 mod trigger;
 
