@@ -7,7 +7,7 @@ use std::time::Duration;
 use warpbell::{Entry, Symbol};
 use warpbell_cpu_grid::Grid;
 
-use crate::QueuePair;
+use crate::{PersistingWindow, QueuePair};
 
 /// The [`Entry`] of a kernel: of a function with `#[warpbell::kernel]`, and of no other.
 ///
@@ -54,6 +54,7 @@ pub struct Launch<'a> {
     /// The symbol as a module has it.
     entry: String,
     grid: Grid,
+    window: Option<PersistingWindow>,
     parameters: Box<dyn Parameters + 'a>,
 }
 
@@ -142,8 +143,21 @@ impl<'a> Launch<'a> {
             symbol,
             entry: symbol.to_string(),
             grid,
+            window: None,
             parameters: Box::new(Given { run, parameters }),
         }
+    }
+
+    /// The same launch, whose kernel keeps this memory in the GPU's L2 cache.
+    #[must_use]
+    pub fn persisting(self, window: PersistingWindow) -> Self {
+        let window = Some(window);
+        Self { window, ..self }
+    }
+
+    /// The memory that the kernel keeps in the L2 cache.
+    pub(crate) fn window(&self) -> Option<PersistingWindow> {
+        self.window
     }
 
     /// The kernel's name.

@@ -65,6 +65,10 @@ impl Gpu {
         match self {}
     }
 
+    pub(crate) fn check_persisting(self, _: usize) -> Result<(), GpuError> {
+        match self {}
+    }
+
     pub(crate) fn check_memory(self, _: u64, _: usize) -> Result<(), GpuError> {
         match self {}
     }

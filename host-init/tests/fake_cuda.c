@@ -40,6 +40,11 @@ Result cuDeviceGetAttribute(int *value, int attribute, int device) {
         *value = !fake(attribute == 122 ? "no-stream-words" : "no-stream-nor");
         return OK;
     }
+    // Bytes of the L2 cache that can be set aside, and of a window into it.
+    if (attribute == 108 || attribute == 109) {
+        *value = fake("no-l2") ? 0 : attribute == 108 ? 1 << 20 : 8192;
+        return OK;
+    }
     *value = attribute == 75 ? (fake("old-gpu") ? 7 : 9) : (fake("old-gpu") ? 5 : 0);
     return OK;
 }
@@ -271,8 +276,13 @@ Result cuFuncGetAttribute(int *value, int attribute, void *function) {
 }
 static size_t stack_limit = 1024;
 Result cuCtxGetLimit(size_t *value, int limit) { *value = stack_limit; return OK; }
-// 0 is the stack's size; anything but what the kernel needs is refused.
+// 0 is the stack's size; anything but what the kernel needs is refused. 6 is what is set aside of the L2 cache.
+static size_t set_aside;
 Result cuCtxSetLimit(int limit, size_t value) {
+    if (limit == 6 && value <= 1 << 20) {
+        set_aside = value;
+        return OK;
+    }
     if (limit != 0 || value < 300 || value > 4096) return INVALID_VALUE;
     stack_limit = value;
     return OK;
@@ -300,6 +310,25 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
     uint64_t *words = parameters[0];
     if (!fake("hang")) *(uint64_t *)words[0] = words[1] + x * block_x;
     return OK;
+}
+// The same with a window into the L2 cache (1), of which tests ask: what is set aside, first byte, bytes, and how often.
+typedef struct { uint64_t start, bytes; float ratio; unsigned hit, miss; } Window;
+typedef struct { unsigned id, pad; Window window; uint64_t rest[4]; } Attribute;
+typedef struct { unsigned x, y, z, block_x, block_y, block_z, shared; void *stream; Attribute *attributes; unsigned count; } Config;
+static uint64_t window[4];
+void fakeWindow(uint64_t *into) {
+    window[0] = set_aside;
+    memcpy(into, window, sizeof window);
+}
+Result cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra) {
+    const Attribute *given = config->attributes;
+    if (config->count != 1 || given->id != 1 || given->window.ratio != 1 || given->window.hit != 2 || given->window.miss != 0)
+        return INVALID_VALUE;
+    window[1] = given->window.start;
+    window[2] = given->window.bytes;
+    window[3]++;
+    return cuLaunchKernel(function, config->x, config->y, config->z, config->block_x, config->block_y, config->block_z,
+                          config->shared, config->stream, parameters, extra);
 }
 
 // PTX that ends with 0 (1), and a library (4), become a module whose kernel launches its graph again.

@@ -193,6 +193,22 @@ pub enum GpuError {
         /// The GPU's name.
         gpu: String,
     },
+    /// A GPU that sets nothing of its L2 cache aside.
+    #[error(
+        "{gpu} sets nothing of its L2 cache aside, so that no memory stays there; use a GPU of compute capability 8.0 or later that is not divided (MIG), or keep nothing there"
+    )]
+    NoPersistingCache {
+        /// The GPU's name.
+        gpu: String,
+    },
+    /// More memory than a launch keeps in the L2 cache.
+    #[error("a launch keeps at most {limit} bytes in the L2 cache, not {bytes}; choose fewer")]
+    LargeWindow {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The most.
+        limit: usize,
+    },
     /// CUDA's device runtime, which a graph needs to launch itself.
     #[error(
         "a graph that launches itself needs libcudadevrt.a of a CUDA toolkit, and {} cannot be linked ({why}); install one, or set CUDA_HOME", path.display()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::driver::{check, describe};
+use super::l2::L2Limits;
 use super::pool::Pool;
 use super::sys::{
     self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CUcontext, CUdevice, CUresult,
@@ -45,6 +46,7 @@ struct Inner {
     streams: Mutex<Vec<Handle<CUstream>>>,
     under_way: Mutex<UnderWay>,
     multiprocessors: u32,
+    l2: L2Limits,
     /// A kernel broke off or hangs.
     lost: AtomicBool,
 }
@@ -111,6 +113,11 @@ impl Gpu {
     /// How many multiprocessors it has, each of which runs some blocks at a time.
     pub fn multiprocessors(self) -> u32 {
         self.0.multiprocessors
+    }
+
+    /// What it sets aside of its L2 cache at most.
+    pub(super) fn l2_limits(self) -> L2Limits {
+        self.0.l2
     }
 
     /// Which instructions it has.
@@ -396,6 +403,16 @@ impl Inner {
             streams: Mutex::default(),
             under_way: Mutex::default(),
             multiprocessors: attribute(device, sys::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+            l2: L2Limits {
+                cache: attribute(
+                    device,
+                    sys::CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE,
+                )? as usize,
+                window: attribute(
+                    device,
+                    sys::CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE,
+                )? as usize,
+            },
             lost: AtomicBool::new(false),
         })
     }

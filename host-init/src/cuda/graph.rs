@@ -266,6 +266,10 @@ impl Module {
         let mut nodes = Vec::new();
         for launch in launches {
             let Prepared { launch, kernel, .. } = self.prepare(launch)?;
+            if launch.window().is_some() {
+                let why = "memory that stays in the L2 cache";
+                return Err(GpuError::BadGraph { why });
+            }
             let parameter = launch.parameters().0.cast_mut();
             nodes.push((kernel.entry, launch.grid(), vec![parameter]));
         }

@@ -30,6 +30,7 @@ mod error;
 mod gpu;
 mod graph;
 mod in_order;
+mod l2;
 mod module;
 mod order;
 mod peer;

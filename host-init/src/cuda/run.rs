@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use super::driver::{check, describe};
 use super::gpu::Handle;
 use super::graph::{self, Repeating};
+use super::l2;
 use super::module::LoadedKernel;
-use super::sys::{self, CUevent, CUresult, CUstream};
+use super::sys::{self, CUevent, CUlaunchConfig, CUresult, CUstream};
 use super::{GpuError, Module};
 use crate::launch::Watch;
 use crate::{Grid, Launch, QueuePair};
@@ -152,6 +153,15 @@ impl Module {
             return Err(GpuError::Lost);
         }
         check_grid(launch.grid())?;
+        if let Some(window) = launch.window()
+            && window.gpu() != self.gpu()
+        {
+            return Err(GpuError::NotOurMemory {
+                address: window.start(),
+                bytes: window.bytes(),
+                gpu: self.gpu().name().into(),
+            });
+        }
         let kernel = self.kernel(launch)?;
         let threads = launch.grid().threads_per_block;
         if threads > kernel.threads_per_block {
@@ -311,6 +321,28 @@ pub(super) unsafe fn launch(
     let Prepared { launch, kernel, .. } = prepared;
     let grid = launch.grid();
     let mut parameters = [launch.parameters().0.cast_mut()];
+    if let Some(window) = launch.window() {
+        let attribute = l2::attribute(window);
+        let config = CUlaunchConfig {
+            gridDimX: grid.blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: grid.threads_per_block,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: 0,
+            hStream: stream.0,
+            attrs: &raw const attribute,
+            numAttrs: 1,
+        };
+        let extra = std::ptr::null_mut();
+        // SAFETY: as below; the driver reads the configuration and its one attribute.
+        let result = unsafe {
+            let parameters = parameters.as_mut_ptr();
+            sys::cuLaunchKernelEx(&raw const config, kernel.entry.0, parameters, extra)
+        };
+        return check("cuLaunchKernelEx", result);
+    }
     // SAFETY: the driver reads one parameter of the size that `prepare` has checked, and copies it; the
     // kernel is what `Entry` and `Ptx` vouch for.
     let result = unsafe {

@@ -33,9 +33,13 @@ impl CUresult {
     pub const CUDA_ERROR_NOT_SUPPORTED: Self = Self(801);
 }
 
+pub const CU_ACCESS_PROPERTY_NORMAL: c_uint = 0;
+pub const CU_ACCESS_PROPERTY_PERSISTING: c_uint = 2;
 pub const CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: c_uint = 16;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: c_uint = 75;
 pub const CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: c_uint = 76;
+pub const CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE: c_uint = 108;
+pub const CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE: c_uint = 109;
 pub const CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: c_uint = 118;
 pub const CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: c_uint = 122;
 pub const CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: c_uint = 123;
@@ -51,6 +55,8 @@ pub const CU_JIT_ERROR_LOG_BUFFER: c_uint = 5;
 pub const CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES: c_uint = 6;
 pub const CU_JIT_INPUT_PTX: c_uint = 1;
 pub const CU_JIT_INPUT_LIBRARY: c_uint = 4;
+pub const CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW: c_uint = 1;
+pub const CU_LIMIT_PERSISTING_L2_CACHE_SIZE: c_uint = 6;
 pub const CU_LIMIT_STACK_SIZE: c_uint = 0;
 pub const CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD: c_uint = 1;
 pub const CU_MEMHOSTALLOC_PORTABLE: c_uint = 1;
@@ -104,6 +110,46 @@ pub struct CUDA_KERNEL_NODE_PARAMS {
 }
 
 const _: () = assert!(size_of::<CUDA_KERNEL_NODE_PARAMS>() == 72);
+
+/// How accesses to a range of memory use the L2 cache.
+#[repr(C)]
+pub struct CUaccessPolicyWindow {
+    pub base_ptr: CUdeviceptr,
+    pub num_bytes: usize,
+    pub hitRatio: f32,
+    pub hitProp: c_uint,
+    pub missProp: c_uint,
+}
+
+/// An attribute of a launch, which is a window: a union of 64 bytes in `cuda.h`.
+#[repr(C)]
+pub struct CUlaunchAttribute {
+    pub id: c_uint,
+    pub pad: c_uint,
+    pub window: CUaccessPolicyWindow,
+    pub rest: [u64; 4],
+}
+
+/// A grid and its attributes.
+#[repr(C)]
+pub struct CUlaunchConfig {
+    pub gridDimX: c_uint,
+    pub gridDimY: c_uint,
+    pub gridDimZ: c_uint,
+    pub blockDimX: c_uint,
+    pub blockDimY: c_uint,
+    pub blockDimZ: c_uint,
+    pub sharedMemBytes: c_uint,
+    pub hStream: CUstream,
+    pub attrs: *const CUlaunchAttribute,
+    pub numAttrs: c_uint,
+}
+
+const _: () = {
+    assert!(size_of::<CUaccessPolicyWindow>() == 32);
+    assert!(size_of::<CUlaunchAttribute>() == 72);
+    assert!(size_of::<CUlaunchConfig>() == 56);
+};
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
@@ -198,6 +244,9 @@ functions! {
     cuLaunchKernel(
         function: CUfunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint, block_y: c_uint,
         block_z: c_uint, shared: c_uint, stream: CUstream, parameters: *mut *mut c_void, extra: *mut *mut c_void
+    );
+    cuLaunchKernelEx(
+        config: *const CUlaunchConfig, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void
     );
     cuLinkAddData_v2(
         state: CUlinkState, kind: c_uint, data: *mut c_void, size: usize, name: *const c_char, count: c_uint,

@@ -5,5 +5,6 @@ mod accepted;
 mod fake;
 mod gpu;
 mod graph;
+mod l2;
 mod refused;
 mod stream;
