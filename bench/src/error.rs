@@ -25,6 +25,11 @@ pub enum Error {
     /// A NIC whose writes cannot be late on purpose.
     #[error("--unlucky needs a NIC on a CPU thread; choose --nic soft, or soft-host with --on gpu")]
     NoLateStores,
+    /// Lines of a CPU's memory that nobody locks.
+    #[error(
+        "--producer-line locked needs a GPU's L2 cache; choose --on gpu, or --producer-line memory"
+    )]
+    NoCache,
     /// A NIC whose engine is a kernel has no way to other processes.
     #[error(
         "the NIC soft-gpu reaches no other process; choose --nic soft, or soft-host with kernels on the GPU"

@@ -65,6 +65,50 @@ fn one_at_a_time_is_measured_for_each_number_of_threads() {
     }
 }
 
+/// The payloads of each size are compared, word for word, by the program.
+#[test]
+fn each_size_is_put_by_one_thread() {
+    let small = ["--groups", "1", "--threads", "1", "--rounds", "1"];
+    let sizes = ["--waiting-threads", "2", "--sizes", "8,72,4K"];
+    let rest = ["--singles", "30", "--drains", "1", "--json"];
+    for nic in ["soft", "soft-gpu"] {
+        let arguments = [&small[..], &sizes, &rest, &["--nic", nic]].concat();
+        let document = document(&run(PROXY, &arguments));
+        assert_verified(&document, 3 * 5);
+        for puts in document["puts"].as_array().unwrap().chunks(5) {
+            let found = |field| puts.iter().map(move |put| put[field].as_u64().unwrap());
+            assert!(found("bytes").eq([8, 8, 8, 72, 4096]));
+            assert!(found("threads").eq([1, 2, 1, 1, 1]));
+            assert!(found("posts").eq([1, 60, 30, 30, 30]));
+        }
+    }
+}
+
+#[test]
+fn lines_in_memory_are_used_beside_threads_that_read() {
+    let small = ["--groups", "2", "--threads", "3", "--rounds", "50"];
+    let rest = ["--singles", "20", "--drains", "1", "--json"];
+    let lines = ["--producer-line", "memory", "--streaming", "64K"];
+    let document = document(&run(PROXY, &[&small[..], &rest, &lines].concat()));
+    assert_verified(&document, 6);
+    for put in document["puts"].as_array().unwrap() {
+        assert_eq!(put["producer_line"], "memory");
+        assert_eq!(put["streamed"], 65_536);
+        assert!(put["streamed_per_second"].as_f64().unwrap() > 0.0, "{put}");
+    }
+    // A CPU locks no lines.
+    let output = run(
+        PROXY,
+        &[&small[..], &rest, &["--producer-line", "locked"]].concat(),
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let line = error_line(&output);
+    assert!(
+        line.contains("--producer-line locked needs a GPU's L2 cache"),
+        "{line}"
+    );
+}
+
 #[test]
 fn threads_have_the_cores_that_were_chosen() {
     let core = cores::allowed().unwrap()[0].to_string();
@@ -96,6 +140,10 @@ fn bad_arguments_are_refused() {
         &["--cores", "first"],
         &["--waiting-groups", "0"],
         &["--waiting-threads", "1,0"],
+        &["--sizes", "12"],
+        &["--sizes", "8,0"],
+        &["--streaming", "100"],
+        &["--producer-line", "here"],
     ] {
         let output = run(PROXY, wrong);
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

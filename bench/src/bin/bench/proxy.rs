@@ -4,19 +4,21 @@ use clap::Args;
 use serde::Serialize;
 use warpbell_bench::Error;
 use warpbell_bench::energy::{Meter, Sources};
-use warpbell_bench::proxy::{PutCase, PutResult, Way};
+use warpbell_bench::parse::{parse_bytes, parse_message};
+use warpbell_bench::proxy::{ProducerLine, PutCase, PutResult, Way};
 use warpbell_bench::run::machine::Machine;
-use warpbell_bench::run::screen::Screen;
+use warpbell_bench::run::screen::{Screen, bytes};
 use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
 
 /// Measures puts with and without a proxy on the CPU.
 ///
-/// Work-groups put 8 bytes at a time into another end's memory, directly through the NIC's doorbells and through a
-/// proxy: CPU threads that take whole WQEs out of rings in host memory and post them, as ComP-Net's network
-/// processor does, or that take only producer indices and ring for the kernels.
+/// Work-groups put into another end's memory, 8 bytes at a time unless --sizes says otherwise, directly through the
+/// NIC's doorbells and through a proxy: CPU threads that take whole WQEs out of rings in host memory and post them, as
+/// ComP-Net's network processor does, or that take only producer indices and ring for the kernels.
 ///
-/// The kernel is the same; only its handle differs. The HCAs are software, and no network card takes part, unless
+/// The kernel is the same; only its handle differs. --producer-line chooses where a work-group has its queue's indices,
+/// and --streaming lets other threads evict them from the cache. The HCAs are software, and no network card takes part, unless
 /// --nic names one.
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -40,6 +42,15 @@ pub struct Arguments {
     /// Numbers of threads of each, which put one at a time together, one number after the other
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     waiting_threads: Vec<u32>,
+    /// Sizes of puts that one thread of one work-group puts one at a time, beside the puts of 8 bytes; multiples of 8
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", value_parser = parse_words)]
+    sizes: Vec<u64>,
+    /// Where a work-group has what it reads and writes for each post
+    #[arg(long, value_enum, default_value_t = ProducerLine::Registers)]
+    producer_line: ProducerLine,
+    /// Bytes that other threads read again and again meanwhile, a multiple of 8; far more than the cache has
+    #[arg(long, default_value = "0", value_name = "BYTES", value_parser = parse_streamed)]
+    streaming: u64,
     /// Numbers of proxy threads, one after the other
     #[arg(long, default_value = "1,2", value_delimiter = ',')]
     drains: Vec<usize>,
@@ -52,6 +63,26 @@ pub struct Arguments {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// Puts of whole words, up to 1 GiB.
+fn parse_words(text: &str) -> Result<u64, String> {
+    whole_words(parse_message::<{ 1 << 30 }>(text)?)
+}
+
+/// Memory of whole words, whose number a kernel counts in 32 bits.
+fn parse_streamed(text: &str) -> Result<u64, String> {
+    match whole_words(parse_bytes(text)?)? {
+        size if size / 8 <= u32::MAX.into() => Ok(size),
+        _ => Err("choose less than 32 GiB".into()),
+    }
+}
+
+fn whole_words(size: u64) -> Result<u64, String> {
+    match size.is_multiple_of(8) {
+        true => Ok(size),
+        false => Err("choose a multiple of 8 bytes".into()),
+    }
 }
 
 /// What `--json` prints.
@@ -95,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     let screen = Screen::new(
         arguments.json,
-        (ways.len() * (1 + arguments.waiting_threads.len())) as u64,
+        (ways.len() * (1 + arguments.waiting_threads.len() + arguments.sizes.len())) as u64,
     );
     screen.line(format_args!(
         "The kernels run on {}; the NIC is {}.",
@@ -104,20 +135,35 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     ));
     let meter = Meter::of(std::slice::from_ref(node));
     meter.sources().show(&screen);
+    if arguments.producer_line == ProducerLine::Locked {
+        // Before the NIC starts, which may be a kernel.
+        ProducerLine::prepare_to_lock(node)?;
+    }
     let many = PutCase {
         groups: arguments.groups,
         threads: arguments.threads,
+        bytes: 8,
         rounds: arguments.rounds,
         one_at_a_time: false,
         depth: arguments.depth,
+        producer_line: arguments.producer_line,
+        streamed: arguments.streaming as usize,
     };
     let single = |&threads: &u32| PutCase {
         groups: arguments.waiting_groups,
         threads,
         rounds: arguments.singles,
         one_at_a_time: true,
-        depth: arguments.depth,
+        ..many
     };
+    let sized = |&bytes: &u64| PutCase {
+        bytes: bytes as usize,
+        groups: 1,
+        ..single(&1)
+    };
+    let singles: Vec<_> = (arguments.waiting_threads.iter().map(single))
+        .chain(arguments.sizes.iter().map(sized))
+        .collect();
     let mut puts = Vec::new();
     for way in &ways {
         let what = words(way);
@@ -138,14 +184,19 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
                 stream.posts, stream.doorbells
             ));
         }
+        if many.streamed > 0 {
+            let rate = stream.streamed_per_second / 1e9;
+            screen.line(format_args!("    beside {rate:.1} GB a second of reading"));
+        }
         puts.push(stream);
-        for single in arguments.waiting_threads.iter().map(single) {
+        for single in &singles {
             screen.step(what.clone());
             let single = single.run(node, &meter, way)?;
             screen.line(format_args!(
-                "    one at a time, {} × {} threads: {:.2} µs, {}",
+                "    one at a time, {} × {} threads, {}: {:.2} µs, {}",
                 single.case.groups,
                 single.case.threads,
+                bytes(single.case.bytes as u64),
                 single.us_per_round,
                 screen.mark(single.verified)
             ));

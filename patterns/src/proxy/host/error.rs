@@ -1,5 +1,6 @@
 //! What is refused when a proxy is set up.
 
+use warpbell_host_init::Placement;
 use warpbell_host_init::cores::CoreError;
 
 use crate::proxy::Unfit;
@@ -35,6 +36,22 @@ pub enum ProxyError {
         qpn: u32,
         /// Why.
         why: Unfit,
+    },
+    /// More queues than there are lines for.
+    #[error("there are producer's lines for {queues} queues; make them for more")]
+    NoLine {
+        /// Queues that have some.
+        queues: usize,
+    },
+    /// Lines that kernels of the queue do not have for themselves.
+    #[error(
+        "the producer's lines are in {placement}, and the queue's kernels have theirs in {wanted}; make them there"
+    )]
+    LinesElsewhere {
+        /// Where they are.
+        placement: Placement,
+        /// Where they should be.
+        wanted: Placement,
     },
     /// The proxy's thread does not let go of the queue. It keeps the queue pair.
     #[error("the proxy's thread does not let go of queue pair {qpn:#x}, which is lost to it")]

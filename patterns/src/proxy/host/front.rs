@@ -5,6 +5,7 @@ use warpbell::{
     SendDoorbell, SendParts, SendQueueHandle, Word32, Word64,
 };
 
+use super::lines::{Line, ProducerLines};
 use crate::Error;
 use warpbell_host_init::{Buffer, Error as StartError, Placement, QueuePair};
 
@@ -17,13 +18,18 @@ const SLOT: usize = size_of::<CompletionSlot>();
 pub(super) struct Front {
     /// The CQE, the doorbell, the ring if it has one.
     shared: Buffer,
-    state: Buffer,
+    line: Line,
 }
 
 impl Front {
     /// A fresh one beside the send queue of `pair`, where kernels and proxy reach it; with a ring of its own, or for
-    /// kernels that write to the NIC's.
-    pub fn new(pair: &QueuePair, kernels: Placement, own_ring: bool) -> Result<Self, Error> {
+    /// kernels that write to the NIC's. The kernels' own words are in `lines`, if there are such.
+    pub fn new(
+        pair: &QueuePair,
+        kernels: Placement,
+        own_ring: bool,
+        lines: Option<&ProducerLines>,
+    ) -> Result<Self, Error> {
         if !kernels.is_host() {
             let what = "what kernels share with a proxy";
             let placement = kernels;
@@ -33,9 +39,13 @@ impl Front {
             true => SLOT << pair.send_parts().depth_log2,
             false => 0,
         };
+        let line = match lines {
+            Some(lines) => lines.take(kernels)?,
+            None => ProducerLines::new(kernels, 1)?.take(kernels)?,
+        };
         let front = Self {
             shared: Buffer::placed(kernels, 2 * APART + ring)?,
-            state: Buffer::placed(kernels.of_states(), size_of::<QueueState>())?,
+            line,
         };
         // SAFETY: it lies inside, and any bytes are a slot.
         unsafe { &*front.at::<CompletionSlot>(0) }.invalidate();
@@ -70,7 +80,7 @@ impl Front {
                 depth_log2: 0,
                 kind: CompletionKind::Collapsed,
             },
-            state: self.state.as_ptr().cast::<QueueState>(),
+            state: self.line.words(),
             qpn: nic.qpn,
             max_message: nic.max_message,
             depth_log2: nic.depth_log2,
@@ -81,11 +91,11 @@ impl Front {
         // SAFETY: all pointers lead into the memory of `self`, or to the queue pair's ring, which has room for that
         // depth, and both of which the caller keeps. Its kernels run where the state lies. Kernels and the proxy alone
         // write there; the proxy takes the producer index from the doorbell.
-        unsafe { SendQueueHandle::new(parts).on(self.state.placement().processor()) }
+        unsafe { SendQueueHandle::new(parts).on(self.line.placement().processor()) }
     }
 
     /// The kernels' own words, as they are now; as new on a GPU that is lost.
     pub fn state(&self) -> QueueState {
-        self.state.queue_state(0)
+        self.line.state()
     }
 }

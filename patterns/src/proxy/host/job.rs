@@ -240,7 +240,7 @@ pub(super) mod tests {
             let config = QueuePairConfig::granting(warpbell_host_init::Access::all());
             let (near, far) = domain.connected(&domain, &config).unwrap();
             Self {
-                served: Arc::new(Served::new(near, Some(Placement::Host)).unwrap()),
+                served: Arc::new(Served::new(near, Some(Placement::Host), None).unwrap()),
                 _far: far,
             }
         }

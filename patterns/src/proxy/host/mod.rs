@@ -6,6 +6,7 @@ mod crew;
 mod error;
 mod front;
 mod job;
+mod lines;
 mod pulse;
 mod queue;
 mod worker;
@@ -21,6 +22,7 @@ use crate::Error;
 use warpbell_host_init::{Placement, QueuePair};
 
 pub use error::ProxyError;
+pub use lines::ProducerLines;
 pub use queue::{Proxied, ProxiedQueue};
 
 use crew::Crew;
@@ -74,6 +76,8 @@ pub struct Proxy {
     crew: Arc<Crew>,
     /// Looks after the crew. Some until it is dropped.
     watch: Option<JoinHandle<()>>,
+    /// For the queues that it serves, if somebody wants them there.
+    lines: Option<ProducerLines>,
 }
 
 impl Proxy {
@@ -116,6 +120,7 @@ impl Proxy {
             Ok(watch) => Ok(Self {
                 crew,
                 watch: Some(watch),
+                lines: None,
             }),
             Err(error) => {
                 crew.stop();
@@ -124,6 +129,19 @@ impl Proxy {
                 Err(ProxyError::Thread(error))
             }
         }
+    }
+
+    /// The same proxy. Kernels have their own words of the queues that it serves from now on in these lines: each queue
+    /// takes one, and does not give it back.
+    #[must_use]
+    pub fn with_lines(mut self, lines: ProducerLines) -> Self {
+        self.lines = Some(lines);
+        self
+    }
+
+    /// The lines of [`with_lines`](Self::with_lines).
+    pub fn lines(&self) -> Option<&ProducerLines> {
+        self.lines.as_ref()
     }
 
     /// Serves a connected queue pair: kernels get [`ProxiedQueue::send_queue`] instead of its own. What they share
@@ -176,7 +194,7 @@ impl Proxy {
         kernels: Option<Placement>,
         allow: Option<Allow>,
     ) -> Result<ProxiedQueue, Error> {
-        let served = Arc::new(Served::new(pair, kernels)?);
+        let served = Arc::new(Served::new(pair, kernels, self.lines.as_ref())?);
         self.crew.give(Job::new(&served, allow)?);
         Ok(ProxiedQueue::new(served))
     }

@@ -10,6 +10,7 @@ use warpbell::{QueueError, SendQueueHandle};
 
 use super::ProxyError;
 use super::front::Front;
+use super::lines::ProducerLines;
 use super::pulse::{Progress, Pulse, Wait};
 use crate::Error;
 use warpbell_host_init::state::NicError;
@@ -29,14 +30,19 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// `kernels` is where a ring of the kernels' own lies; without one they write to the NIC's.
-    pub fn new(pair: QueuePair, kernels: Option<Placement>) -> Result<Self, Error> {
+    /// `kernels` is where a ring of the kernels' own lies; without one they write to the NIC's. Their own words are in
+    /// `lines`, if there are such.
+    pub fn new(
+        pair: QueuePair,
+        kernels: Option<Placement>,
+        lines: Option<&ProducerLines>,
+    ) -> Result<Self, Error> {
         pair.require_in_host_memory("a queue pair that a proxy serves")?;
         if pair.send_progress().published != 0 {
             return Err(ProxyError::Used { qpn: pair.qpn() }.into());
         }
         let placement = kernels.unwrap_or(pair.placement());
-        let front = Front::new(&pair, placement, kernels.is_some())?;
+        let front = Front::new(&pair, placement, kernels.is_some(), lines)?;
         Ok(Self {
             pair,
             front,
