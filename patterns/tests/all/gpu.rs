@@ -8,7 +8,9 @@ mod fake;
 use fake::with_fake;
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, connect};
+use warpbell_patterns::Error;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
+use warpbell_patterns::proxy::host::{ProducerLines, Proxy, ProxyError};
 use warpbell_patterns::trigger::host::Triggers;
 
 #[test]
@@ -43,5 +45,38 @@ fn what_is_shared_beside_the_queues_states_lies_where_those_are() {
             ..ActiveConfig::default()
         };
         ActiveMessages::new(&domain, &domain, &config).unwrap();
+    });
+}
+
+#[test]
+fn producers_lines_lie_where_the_kernels_have_their_own() {
+    let name = "gpu::producers_lines_lie_where_the_kernels_have_their_own";
+    with_fake(name, "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            placement: Some(Placement::Pinned(gpu)),
+            ..QueuePairConfig::granting(Access::all())
+        };
+        let pair = || domain.connected(&domain, &config).unwrap();
+        let serve = |lines, pair| {
+            let proxy = Proxy::start(1).unwrap().with_lines(lines);
+            proxy.serve(pair, Placement::Pinned(gpu)).map(drop)
+        };
+        let lines = ProducerLines::new(Placement::Pinned(gpu), 1).unwrap();
+        assert!(lines.window().is_ok(), "in the GPU's memory");
+        let (near, _far) = pair();
+        assert!(serve(lines, near).is_ok());
+        let (near, _far) = pair();
+        let refused = serve(ProducerLines::new(Placement::Host, 1).unwrap(), near);
+        let (placement, wanted) = (Placement::Host, Placement::Gpu(gpu));
+        match refused {
+            Err(Error::Proxy(ProxyError::LinesElsewhere {
+                placement: found,
+                wanted: asked,
+            })) => assert_eq!((found, asked), (placement, wanted)),
+            other => panic!("{other:?}"),
+        }
     });
 }
