@@ -30,10 +30,13 @@ pub fn reaching(node: &Node, reach: MemoryScope) -> Result<Node, Error> {
 /// # Errors
 /// As [`Node::with_nic`].
 pub fn with_queue_pairs(node: &Node, reach: MemoryScope, queue_pairs: u32) -> Result<Node, Error> {
+    let usual = TableSizes::default();
     let tables = TableSizes {
         queue_pairs,
         completion_queues: 2 * queue_pairs,
-        ..TableSizes::default()
+        // One for each queue pair's data.
+        regions: queue_pairs.max(usual.regions),
+        ..usual
     };
     with_room(node, reach, tables)
 }

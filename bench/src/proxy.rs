@@ -14,10 +14,12 @@ use warpbell_host_init::{
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::proxy::{
-    Peer, Puts, Streaming, proxy_put, proxy_put_shared, stream_beside_puts,
+    Peer, Puts, Streaming, proxy_put, proxy_put_payload, proxy_put_payload_shared,
+    proxy_put_shared, stream_beside_puts,
 };
 use warpbell_patterns::proxy::host::{ProducerLines, Proxied, ProxiedQueue, Proxy};
 use warpbell_soft_hca_gpu::MemoryScope;
+use warpbell_soft_hca_gpu::resident::TableSizes;
 
 use crate::Error;
 use crate::nodes;
@@ -154,10 +156,13 @@ impl PutCase {
             receive_depth: 0,
             ..QueuePairConfig::granting(Access::REMOTE_WRITE)
         };
-        let nic = match proxy {
-            Some(_) => nodes::reaching(node, MemoryScope::System)?,
-            None => node.clone(),
+        let reach = match proxy {
+            Some(_) => MemoryScope::System,
+            None => MemoryScope::Gpu,
         };
+        // Both ends are one NIC's, if its engine is a kernel.
+        let queue_pairs = TableSizes::default().queue_pairs.max(2 * self.groups);
+        let nic = nodes::with_queue_pairs(node, reach, queue_pairs)?;
         let ends = Ends::several(&nic, &config, self.groups as usize)?;
         let (mut queues, mut sources, mut others) = (Vec::new(), Vec::new(), Vec::new());
         for (ends, group) in ends.into_iter().zip(0..) {
@@ -247,9 +252,11 @@ impl PutCase {
             blocks: self.groups,
             threads_per_block: self.threads,
         };
-        let kernel = match self.producer_line {
-            ProducerLine::Registers => entry!(proxy_put),
-            ProducerLine::Memory | ProducerLine::Locked => entry!(proxy_put_shared),
+        let kernel = match (self.producer_line, self.bytes) {
+            (ProducerLine::Registers, 8) => entry!(proxy_put),
+            (ProducerLine::Registers, _) => entry!(proxy_put_payload),
+            (ProducerLine::Memory | ProducerLine::Locked, 8) => entry!(proxy_put_shared),
+            (ProducerLine::Memory | ProducerLine::Locked, _) => entry!(proxy_put_payload_shared),
         };
         let mut launch = Launch::new(kernel, grid, puts);
         if let (ProducerLine::Locked, Some(lines)) = (self.producer_line, lines) {

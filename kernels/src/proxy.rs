@@ -10,7 +10,7 @@ use warpbell::{
 use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
 
-/// A work-group's queue, and the words that it writes: a payload of each of its threads, one after the other.
+/// A work-group's queue, and the words that it writes: those of each of its threads, one after the other.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
@@ -22,13 +22,14 @@ pub struct Peer<'a> {
     pub target: Remote,
 }
 
-/// Puts of whole words. One word travels inline in its entry, more are fetched by the NIC.
+/// Puts of whole words.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Puts<'a> {
     /// One for each work-group.
     pub peers: Slice<'a, Peer<'a>>,
-    /// Words of 8 bytes in each put; at least 1.
+    /// Words of 8 bytes in each put, at least 1; with [`proxy_put`] and [`proxy_put_shared`] there is one, whatever
+    /// stands here.
     pub words: u32,
     /// Puts of each thread.
     pub rounds: u64,
@@ -51,41 +52,56 @@ impl Puts<'_> {
     }
 }
 
-/// Each work-group puts into its own memory at the other end: its threads fill an entry each, and one of them tells
-/// of all. It has its queue to itself, so that the queue's indices are in registers.
+/// Each work-group puts into its own memory at the other end: its threads fill an entry each, with a word inline, and one
+/// of them tells of all. It has its queue to itself, so that the queue's indices are in registers.
 #[kernel]
 pub fn proxy_put(p: Puts<'_>) {
-    put_each::<Exclusive>(&p);
+    put_each::<Exclusive, true>(&p);
 }
 
 /// The same with queues that all work-groups might share, so that each post reads and writes the queue's indices in
 /// memory.
 #[kernel]
 pub fn proxy_put_shared(p: Puts<'_>) {
-    put_each::<GpuShared>(&p);
+    put_each::<GpuShared, true>(&p);
+}
+
+/// As [`proxy_put`], with payloads that the NIC fetches.
+#[kernel]
+pub fn proxy_put_payload(p: Puts<'_>) {
+    put_each::<Exclusive, false>(&p);
+}
+
+/// As [`proxy_put_shared`], with payloads that the NIC fetches.
+#[kernel]
+pub fn proxy_put_payload_shared(p: Puts<'_>) {
+    put_each::<GpuShared, false>(&p);
 }
 
 #[inline(always)]
-fn put_each<S: Sharing>(p: &Puts<'_>) {
+fn put_each<S: Sharing, const INLINE: bool>(p: &Puts<'_>) {
     let group = block::index();
     let Some(peer) = p.peers.get(group.into()).copied() else {
         return;
     };
-    p.outcome.record(|| put::<S>(p, peer));
+    p.outcome.record(|| put::<S, INLINE>(p, peer));
     if block::thread_index() == 0 {
         p.end.store(group.into(), thread::clock_ns());
     }
 }
 
 #[inline(always)]
-fn put<S: Sharing>(p: &Puts<'_>, peer: Peer<'_>) -> Result<(), Failure> {
+fn put<S: Sharing, const INLINE: bool>(p: &Puts<'_>, peer: Peer<'_>) -> Result<(), Failure> {
     let limit = Deadline::after_us(p.limit_us);
     let (group, own) = (block::index(), block::thread_index());
-    let payload = u64::from(p.words);
-    let first = payload * u64::from(own);
+    let words = if INLINE { 1 } else { p.words };
+    let first = u64::from(words) * u64::from(own);
     // By each thread for all of them: where one stopped alone, the others would wait for it.
-    let (wanted, there) = (payload * u64::from(block::size()), peer.source.len());
-    let source = match peer.source.local(first, p.words) {
+    let (wanted, there) = (
+        u64::from(words) * u64::from(block::size()),
+        peer.source.len(),
+    );
+    let source = match peer.source.local(first, words) {
         Some(source) if wanted <= there => source,
         _ => return Err(Failure::Outside { wanted, there }),
     };
@@ -97,7 +113,7 @@ fn put<S: Sharing>(p: &Puts<'_>, peer: Peer<'_>) -> Result<(), Failure> {
     }
     for round in 1..=p.rounds {
         let value = Puts::last(group, own, round);
-        let put = if p.words == 1 {
+        let put = if INLINE {
             Wqe::write_value(value, target)
         } else {
             peer.source.store(first, value);
