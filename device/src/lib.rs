@@ -17,6 +17,7 @@
 //! ```
 #![no_std]
 
+mod choice;
 #[cfg(not(target_arch = "nvptx64"))]
 mod entry;
 mod error;
@@ -29,6 +30,7 @@ mod state;
 mod stop;
 mod words;
 
+pub use choice::Choice;
 #[cfg(not(target_arch = "nvptx64"))]
 pub use entry::{Entry, Stem, Symbol};
 pub use error::{Cause, OpenError, PostError, QueueError, WaitError};

@@ -23,6 +23,8 @@ warpbell_gpu::word_accesses! {
     compare_exchange64(Word64, old: u64, new: u64) -> Result<u64, u64>;
     /// Replaces `old` by `new`, in no order with other accesses; `Err` holds the value that was there instead.
     compare_exchange_relaxed64(Word64, old: u64, new: u64) -> Result<u64, u64>;
+    /// Stores `new` and returns the value from before, in one step and in no order with other accesses.
+    exchange_relaxed64(Word64, new: u64) -> u64;
     /// Adds, as acquire and release, and returns the value from before.
     fetch_add64(Word64, value: u64) -> u64;
     /// Adds, in no order with other accesses, and returns the value from before.

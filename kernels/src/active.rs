@@ -194,8 +194,14 @@ pub(crate) fn words_of(task: &Task<'_>) -> Place {
 /// The body of [`ACCUMULATE`]; its value is the low half of the first word's sum, at the thread that has that word.
 #[inline(always)]
 fn accumulate(sums: Place, task: &Task<'_>) -> u32 {
-    let (factor, vector) = (task.argument(0), words_of(task));
-    let (mut index, mut value) = (block::thread_index(), 0);
+    let (own, threads) = (block::thread_index(), block::size());
+    add_up(sums, words_of(task), task.argument(0), own, threads)
+}
+
+/// Adds a vector, times a factor, to a sum, by thread `own` of so many: the low half of the first word's sum at thread 0.
+#[inline(always)]
+pub(crate) fn add_up(sums: Place, vector: Place, factor: u64, own: u32, threads: u32) -> u32 {
+    let (mut index, mut value) = (own, 0);
     while let (Some(addend), Some(sum)) = (vector.word(index), sums.word(index)) {
         let addend = addend.load_relaxed();
         let added = sum.load_relaxed().wrapping_add(addend.wrapping_mul(factor));
@@ -203,7 +209,7 @@ fn accumulate(sums: Place, task: &Task<'_>) -> u32 {
         if index == 0 {
             value = added as u32;
         }
-        index += block::size();
+        index += threads;
     }
     value
 }

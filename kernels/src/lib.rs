@@ -24,6 +24,8 @@ pub mod inbound;
 #[cfg(feature = "all")]
 pub mod ladder;
 #[cfg(feature = "all")]
+pub mod launched;
+#[cfg(feature = "all")]
 pub mod litmus;
 pub mod outcome;
 pub mod pingpong;

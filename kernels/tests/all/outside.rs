@@ -1,8 +1,9 @@
 //! Numbers that name more memory than a kernel was given: it refuses them by name, or leaves that memory alone.
 
-use warpbell::{FenceReach, SendQueueHandle, Slice};
+use warpbell::{Choice, FenceReach, SendQueueHandle, Slice, Word64};
 use warpbell_kernels::active::{Contribute, Reduce, active_contribute, active_reduce};
 use warpbell_kernels::inbound::{Inbound, Way, inbound_block, inbound_thread, inbound_warp};
+use warpbell_kernels::launched::{LaunchedWork, active_launched_accumulate};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
     ActiveAsk, ActiveServe, AskStep, Caught, Ending, EndingWords, GaspiStorm, Mode, Output,
@@ -13,7 +14,7 @@ use warpbell_kernels::trigger::{
     Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
     trigger_kernel, trigger_work_groups, trigger_work_items,
 };
-use warpbell_patterns::active::InitiatorHandle;
+use warpbell_patterns::active::{InitiatorHandle, LaunchedTask, RECORD_WORDS};
 use warpbell_patterns::inbound::FlushHandle;
 
 use crate::guarded::{
@@ -91,6 +92,19 @@ fn active_messages_go_to_vectors_that_are_there() {
                 words,
                 stop: stop(),
                 limit_us: LIMIT_US,
+                outcome,
+            });
+        });
+        let (choice, record) = (Word64::new(0), [const { Word64::new(0) }; RECORD_WORDS]);
+        refuses(&memory, WORDS as u64, (2, 5), |outcome| {
+            active_launched_accumulate(LaunchedWork {
+                // SAFETY: the words outlive the launch, and launched tasks alone touch them.
+                task: unsafe { LaunchedTask::new(Choice::new(&raw const choice), record.as_ptr()) },
+                sums: memory.place(WORDS),
+                words,
+                lanes: 1,
+                ended: memory.place(1),
+                stop: stop(),
                 outcome,
             });
         });

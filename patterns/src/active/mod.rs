@@ -54,6 +54,7 @@
 //! | `lane` | the initiator's end |
 //! | `reply` | what a task answers beside its value |
 //! | `server` | the target's end |
+//! | `launched` | a task that launches a kernel at the target, in place of one that a kernel takes which runs already |
 //! | `error` | what is wrong |
 
 mod error;
@@ -61,6 +62,7 @@ mod handle;
 #[cfg(feature = "host")]
 pub mod host;
 mod lane;
+mod launched;
 mod reply;
 mod server;
 mod slot;
@@ -70,6 +72,7 @@ mod words;
 pub use error::Error;
 pub use handle::{ActiveParts, InitiatorHandle, STATE_WORDS, TargetHandle};
 pub use lane::{Lane, Payload, Sent};
+pub use launched::{LaunchedTask, RECORD_WORDS};
 pub use reply::Reply;
 pub use server::{Server, Task};
 pub use slot::SLOT_BYTES;

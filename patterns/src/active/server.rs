@@ -184,6 +184,12 @@ impl<'a, C: Scope> Server<'a, C> {
         })
     }
 
+    /// Whether the first word of the next task is there, by one load and nothing else; the leader's counts.
+    #[inline(always)]
+    pub(super) fn has_come(&self) -> bool {
+        is_there(load(self.slot(self.next), 0), self.end.marks(self.next))
+    }
+
     /// Ends a task: answers with a value, or with the code of a failure; the leader's counts. What all threads of the
     /// scope stored before comes before the answer; the task's slot and its payload are the initiator's again.
     ///

@@ -1,6 +1,7 @@
 //! Active messages between queues in plain memory, with the test in the place of the NIC.
 #![cfg(not(loom))]
 
+mod launched;
 mod random;
 mod results;
 
