@@ -166,6 +166,14 @@ pub enum Error {
         "completions in host memory may reach a GPU before the data that they announce in its own memory; place both there (`QueuePairConfig::placement`, `completion_placement`), or use two protection domains"
     )]
     TwoPaths,
+    /// A branch that a round of kernels has chosen, and that is none.
+    #[error(
+        "the kernels chose branch {branch}, which has no kernels; give it some, or choose another one"
+    )]
+    NoBranch {
+        /// Its number.
+        branch: u32,
+    },
     /// The GPU.
     #[error(transparent)]
     Gpu(#[from] GpuError),

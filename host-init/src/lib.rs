@@ -75,6 +75,7 @@ pub mod args;
 mod assert_matches;
 mod batching;
 mod buffer;
+mod choice;
 mod completion_queue;
 mod config;
 pub mod cores;
@@ -119,6 +120,7 @@ pub mod world;
 #[cfg(feature = "clap")]
 pub use args::NodeArgs;
 pub use buffer::Buffer;
+pub use choice::{Branches, ChoiceWord};
 pub use completion_queue::CompletionQueue;
 pub use config::{Completions, QueuePairConfig, Timers};
 pub use cuda::{Gpu, GpuError};

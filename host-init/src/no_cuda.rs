@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crate::launch::Watch;
 use crate::stream::Step;
-use crate::{Launch, StopWord};
+use crate::{Branches, Launch, StopWord};
 
 /// A GPU. Without the feature `cuda` there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +154,7 @@ impl Module {
     pub(crate) fn run_repeating(
         &self,
         _: &[Launch<'_>],
+        _: Option<&Branches<'_>>,
         _: &StopWord,
         _: &DeviceRuntime,
         _: &[Launch<'_>],

@@ -341,46 +341,73 @@ Result cuLinkAddData_v2(void *state, int kind, const char *data, size_t bytes, c
 Result cuLinkComplete(void *state, void **image, size_t *bytes) { *image = "linked"; *bytes = 7; return OK; }
 Result cuLinkDestroy(void *state) { return OK; }
 
-// A graph of kernels in a row.
+// Graphs of kernels in a row.
 typedef struct { void *function; unsigned x, y, z, block_x, block_y, block_z, shared; void **parameters; } Params;
-static struct { void *function; uint64_t words[2]; uint64_t threads; } nodes[8];
-static int node_count, uploaded;
-Result cuGraphCreate(void **graph, unsigned flags) { node_count = 0; *graph = &object; return OK; }
-Result cuGraphAddKernelNode_v2(void **node, void *graph, void **before, size_t count, const Params *params) {
-    if (count != (node_count > 0) || (count && *before != &nodes[node_count - 1])) return INVALID_VALUE;
-    nodes[node_count].function = params->function;
-    nodes[node_count].threads = (uint64_t)params->x * params->block_x;
-    // That kernel has two parameters of a word, the other one of two words.
+typedef struct { void *function; uint64_t words[5], threads; } Node;
+typedef struct { Node nodes[8]; int count, uploaded; } Graph;
+static Graph graphs[16];
+static int graph_count;
+Result cuGraphCreate(Graph **graph, unsigned flags) {
+    if (graph_count == 16) return OUT_OF_MEMORY;
+    *graph = &graphs[graph_count++];
+    return OK;
+}
+Result cuGraphAddKernelNode_v2(Node **made, Graph *graph, Node **before, size_t count, const Params *params) {
+    int nodes = graph->count;
+    if (count != (nodes > 0) || (count && *before != &graph->nodes[nodes - 1])) return INVALID_VALUE;
+    Node *node = &graph->nodes[graph->count++];
+    node->function = params->function;
+    node->threads = (uint64_t)params->x * params->block_x;
+    // That kernel has five parameters of a word, the other one of two words.
     uint64_t **from = (uint64_t **)params->parameters;
-    nodes[node_count].words[0] = from[0][0];
-    nodes[node_count].words[1] = params->function == &relaunching ? from[1][0] : from[0][1];
-    *node = &nodes[node_count++];
+    if (params->function == &relaunching)
+        for (int at = 0; at < 5; at++) node->words[at] = from[at][0];
+    else
+        memcpy(node->words, from[0], 16);
+    *made = node;
     return OK;
 }
 // 4: the GPU may launch it.
-Result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long flags) {
-    *ready = &object;
+Result cuGraphInstantiateWithFlags(Graph **ready, Graph *graph, unsigned long long flags) {
+    if (fake("refuses-the-second") && graph == &graphs[1]) return NOT_SUPPORTED;
+    *ready = graph;
     return flags == 4 ? OK : INVALID_VALUE;
 }
 Result cuGraphDestroy(void *graph) { return OK; }
 static int destroyed;
 int fakeGraphsDestroyed(void) { return destroyed; }
 Result cuGraphExecDestroy(void *ready) { destroyed++; return OK; }
-Result cuGraphUpload(void *ready, void *stream) { uploaded = 1; return OK; }
-Result cuGraphLaunch(void *ready, void *stream) {
-    if (!uploaded) return INVALID_VALUE;
-    for (int round = 0; round < 1000; round++)
-        for (int at = 0; at < node_count; at++) {
-            uint64_t *first = (uint64_t *)nodes[at].words[0];
-            if (nodes[at].function != &relaunching) {
-                *first = nodes[at].words[1] + nodes[at].threads;
-            } else if (*first) {
-                return OK;
-            } else if (fake("no-relaunch") && round == 2) {
-                *(uint64_t *)nodes[at].words[1] = 900 + round;
-                return OK;
-            }
+Result cuGraphUpload(Graph *ready, void *stream) { ready->uploaded = 1; return OK; }
+static void run_kernel(const Node *node) { *(uint64_t *)node->words[0] = node->words[1] + node->threads; }
+// The relaunching kernel, as its PTX has it: stop, refusal, choice, branches, count. Whether there is another round.
+static int relaunch(const uint64_t *words, int round) {
+    uint64_t *refusal = (uint64_t *)words[1], *choice = (uint64_t *)words[2], *branches = (uint64_t *)words[3];
+    uint64_t chosen = choice ? *choice : 0;
+    if (chosen) {
+        *choice = 0;
+        Graph *branch = chosen <= words[4] ? (Graph *)branches[chosen - 1] : NULL;
+        // An error of the device runtime's, if the graph cannot be launched.
+        uint64_t error = !branch ? 0 : !branch->uploaded || fake("no-branch-launch") ? 700 : 0;
+        if (!branch || error) {
+            *refusal = chosen << 32 | error;
+            return 0;
         }
+        for (int at = 0; at < branch->count; at++) run_kernel(&branch->nodes[at]);
+    }
+    if (*(uint64_t *)words[0]) return 0;
+    if (fake("no-relaunch") && round == 2) {
+        *refusal = 900 + round;
+        return 0;
+    }
+    return 1;
+}
+Result cuGraphLaunch(Graph *ready, void *stream) {
+    if (!ready->uploaded) return INVALID_VALUE;
+    for (int round = 0; round < 1000; round++) {
+        int last = ready->count - 1;
+        for (int at = 0; at < last; at++) run_kernel(&ready->nodes[at]);
+        if (!relaunch(ready->nodes[last].words, round)) return OK;
+    }
     return LAUNCH_FAILED;
 }
 

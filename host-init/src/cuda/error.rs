@@ -229,7 +229,31 @@ pub enum GpuError {
     #[error("the GPU refused to launch the graph again: error {error} of CUDA's device runtime")]
     NoRelaunch {
         /// The device runtime's number for it (`cudaError_t`).
-        error: u64,
+        error: u32,
+    },
+    /// Kernels that make no graph which the GPU could launch.
+    #[error("the kernels of branch {branch} make no graph that the GPU launches: {why}")]
+    BadBranch {
+        /// The branch's number.
+        branch: u32,
+        /// What the driver says.
+        why: String,
+    },
+    /// A branch that a round of kernels has chosen, and that is none.
+    #[error(
+        "the kernels chose branch {branch}, which has no kernels; give it some, or choose another one"
+    )]
+    NoBranch {
+        /// Its number.
+        branch: u32,
+    },
+    /// The GPU did not launch a branch.
+    #[error("the GPU refused to launch branch {branch}: error {error} of CUDA's device runtime")]
+    NoLaunch {
+        /// The branch's number.
+        branch: u32,
+        /// The device runtime's number for it (`cudaError_t`).
+        error: u32,
     },
     /// A kernel panicked.
     #[error("the kernel {kernel} panicked on the GPU: {message}")]

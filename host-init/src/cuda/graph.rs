@@ -15,7 +15,7 @@ use super::sys::{
     CUstream,
 };
 use super::{Gpu, GpuError, Module, Running, Watch};
-use crate::{Error, Grid, Launch, Placement, Shared, StopWord};
+use crate::{Branches, Buffer, Error, Grid, Launch, Placement, Shared, StopWord};
 
 /// A graph's last kernel, which launches the graph again.
 const RELAUNCH: &str = include_str!("relaunch.ptx");
@@ -142,21 +142,33 @@ fn link_into(
     Ok(relaunch.entry)
 }
 
-/// A graph that launches itself, while it does, and the word for what the device runtime has against it.
+/// A graph that launches itself, while it does, with those that it may launch besides.
 pub(super) struct Repeating {
     graph: Handle<CUgraphExec>,
+    branches: Vec<Handle<CUgraphExec>>,
     /// There until it has ended.
-    refusal: Option<Shared<Word64>>,
+    memory: Option<Memory>,
+}
+
+/// What the relaunching kernel reads and writes.
+struct Memory {
+    /// What the device runtime has against a launch.
+    refusal: Shared<Word64>,
+    /// The graphs of the branches, by number.
+    table: Buffer,
 }
 
 impl Repeating {
     /// Gives back what a graph of this GPU had that has ended.
     pub(super) fn end(mut self, gpu: Gpu) -> Result<(), GpuError> {
         gpu.give_graph(self.graph);
-        let refusal = self.refusal.take();
-        match refusal.map_or(0, |word| word.load(Ordering::Relaxed)) {
+        for &branch in &self.branches {
+            gpu.give_graph(branch);
+        }
+        let memory = self.memory.take();
+        match memory.map_or(0, |memory| memory.refusal.load(Ordering::Relaxed)) {
             0 => Ok(()),
-            error => Err(GpuError::NoRelaunch { error }),
+            refusal => Err(refused(refusal)),
         }
     }
 }
@@ -164,16 +176,45 @@ impl Repeating {
 impl Drop for Repeating {
     fn drop(&mut self) {
         // The graph goes on, and may write there.
-        std::mem::forget(self.refusal.take());
+        std::mem::forget(self.memory.take());
     }
 }
 
-/// What the relaunching kernel takes.
-#[repr(C)]
+/// What the relaunching kernel has against a launch, in its word.
+fn refused(refusal: u64) -> GpuError {
+    let error = refusal as u32;
+    match ((refusal >> 32) as u32).checked_sub(1) {
+        None => GpuError::NoRelaunch { error },
+        Some(branch) if error == 0 => GpuError::NoBranch { branch },
+        Some(branch) => GpuError::NoLaunch { branch, error },
+    }
+}
+
+/// What the relaunching kernel takes, in this order.
 struct Words<'w> {
     stop: Stop<'w>,
     refusal: &'w Word64,
+    /// Of the word, or 0 where rounds choose nothing.
+    choice: u64,
+    table: u64,
+    count: u64,
 }
+
+impl Words<'_> {
+    fn parameters(&self) -> Vec<*mut c_void> {
+        let words: [*const c_void; 5] = [
+            (&raw const self.stop).cast(),
+            (&raw const self.refusal).cast(),
+            (&raw const self.choice).cast(),
+            (&raw const self.table).cast(),
+            (&raw const self.count).cast(),
+        ];
+        words.map(<*const c_void>::cast_mut).into()
+    }
+}
+
+/// A kernel of a graph, its grid, and where its parameters are.
+type Part = (Handle<CUfunction>, Grid, Vec<*mut c_void>);
 
 impl Module {
     /// Starts kernels that run one behind the other, each once the one before has ended, and then again from
@@ -198,27 +239,34 @@ impl Module {
         runtime: &DeviceRuntime,
     ) -> Result<Running<'_>, Error> {
         // SAFETY: the parameters and the word borrow nothing that ends.
-        unsafe { self.repeat(launches, stop, runtime) }
+        unsafe { self.repeat(launches, None, stop, runtime) }
     }
 
     /// Runs kernels as [`start_repeating`](Self::start_repeating) starts them, and others beside them as
     /// [`run`](Self::run) does, and returns when all have ended.
     ///
+    /// After a round that has chosen a branch, the GPU launches that branch's kernels as a graph of their own, ahead of the
+    /// next round, and even if `stop` asks for the end by then. What the round has stored is visible to them, and what
+    /// they store to the next round.
+    ///
     /// # Errors
     /// As there, where nothing runs if one of the others cannot be prepared. The graph is asked to end if one of the
-    /// others cannot be started.
+    /// others cannot be started. [`GpuError::BadBranch`] if the driver makes no graph of a branch;
+    /// [`GpuError::NoBranch`] and [`GpuError::NoLaunch`] for a choice that the GPU does not launch, behind which there is
+    /// no further round.
     pub fn run_repeating(
         &self,
         launches: &[Launch<'_>],
+        branches: Option<&Branches<'_>>,
         stop: &StopWord,
         runtime: &DeviceRuntime,
         beside: &[Launch<'_>],
         watch: &Watch<'_>,
     ) -> Result<(), Error> {
         let prepared = prepare_all(beside.iter().map(|launch| (self, launch)))?;
-        // SAFETY: what the launches borrow, and the word, outlive this call, which returns only when the graph
+        // SAFETY: what the launches borrow, and the words, outlive this call, which returns only when the graph
         // has ended, or the GPU is lost and keeps all memory that it reaches.
-        let mut running = vec![unsafe { self.repeat(launches, stop, runtime)? }];
+        let mut running = vec![unsafe { self.repeat(launches, branches, stop, runtime)? }];
         // SAFETY: as above.
         let begun = unsafe { begin_all(prepared, &mut running) };
         if begun.is_err() {
@@ -229,80 +277,115 @@ impl Module {
     }
 
     /// # Safety
-    /// What the launches borrow, and the word, stay as they are until the graph has ended; if the GPU is lost before,
+    /// What the launches borrow, and the words, stay as they are until the graph has ended; if the GPU is lost before,
     /// for good.
     unsafe fn repeat(
         &self,
         launches: &[Launch<'_>],
+        branches: Option<&Branches<'_>>,
         stop: &StopWord,
         runtime: &DeviceRuntime,
     ) -> Result<Running<'_>, Error> {
         let Some(last) = launches.last() else {
             return Err(GpuError::BadGraph { why: "no kernel" }.into());
         };
-        if runtime.gpu != self.gpu() {
+        let gpu = self.gpu();
+        if runtime.gpu != gpu {
             let why = "a device runtime loaded on another GPU";
             return Err(GpuError::BadGraph { why }.into());
         }
-        let refusal = Shared::new(Placement::Pinned(self.gpu()), Word64::new(0))?;
-        let words = Words {
-            stop: stop.stop(),
-            refusal: &refusal,
+        let kernels = branches.map_or(&[][..], |branches| branches.launches);
+        let mut memory = Memory {
+            refusal: Shared::new(Placement::Pinned(gpu), Word64::new(0))?,
+            table: Buffer::placed(Placement::Gpu(gpu), size_of::<u64>() * kernels.len().max(1))?,
         };
-        self.gpu().enter()?;
-        let graph = self.instantiate(launches, &words, runtime)?;
-        let refusal = Some(refusal);
-        let repeating = Repeating { graph, refusal };
+        gpu.enter()?;
+        let mut graphs = Vec::new();
+        let made = self.instantiate_branches(kernels, &mut graphs, &mut memory.table);
+        let made = made.and_then(|()| {
+            let words = Words {
+                stop: stop.stop(),
+                refusal: &memory.refusal,
+                choice: branches.map_or(0, |branches| branches.word.address()),
+                table: memory.table.as_ptr().addr() as u64,
+                count: kernels.len() as u64,
+            };
+            let mut parts = self.parts(launches)?;
+            parts.push((runtime.relaunch, Grid::ONE_THREAD, words.parameters()));
+            Ok(instantiate(parts)?)
+        });
+        let graph = made.inspect_err(|_| graphs.iter().for_each(|&graph| gpu.give_graph(graph)))?;
+        let repeating = Repeating {
+            graph,
+            branches: graphs,
+            memory: Some(memory),
+        };
         Ok(self.begin_repeating(last.name(), repeating)?)
     }
 
-    /// A graph of these kernels, the relaunching one last, ready to be launched.
-    fn instantiate(
+    /// A graph of each branch that has kernels, and all of them in the table.
+    fn instantiate_branches(
         &self,
-        launches: &[Launch<'_>],
-        words: &Words<'_>,
-        runtime: &DeviceRuntime,
-    ) -> Result<Handle<CUgraphExec>, GpuError> {
-        let mut nodes = Vec::new();
-        for launch in launches {
+        branches: &[Vec<Launch<'_>>],
+        graphs: &mut Vec<Handle<CUgraphExec>>,
+        table: &mut Buffer,
+    ) -> Result<(), Error> {
+        for (branch, launches) in (0..).zip(branches) {
+            if launches.is_empty() {
+                continue;
+            }
+            let graph = instantiate(self.parts(launches)?);
+            let graph = graph.map_err(|error| GpuError::BadBranch {
+                branch,
+                why: error.to_string(),
+            })?;
+            graphs.push(graph);
+            let place = size_of::<u64>() * branch as usize;
+            table.write(place, &(graph.0.addr() as u64).to_ne_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Kernels as parts of a graph.
+    fn parts(&self, launches: &[Launch<'_>]) -> Result<Vec<Part>, GpuError> {
+        let part = |launch| {
             let Prepared { launch, kernel, .. } = self.prepare(launch)?;
             if launch.window().is_some() {
                 let why = "memory that stays in the L2 cache";
                 return Err(GpuError::BadGraph { why });
             }
             let parameter = launch.parameters().0.cast_mut();
-            nodes.push((kernel.entry, launch.grid(), vec![parameter]));
-        }
-        let stop = (&raw const words.stop).cast_mut().cast();
-        let refusal = (&raw const words.refusal).cast_mut().cast();
-        nodes.push((runtime.relaunch, Grid::ONE_THREAD, vec![stop, refusal]));
-        let mut graph = std::ptr::null_mut();
-        // SAFETY: the driver writes a handle; there are no flags.
-        check("cuGraphCreate", unsafe {
-            sys::cuGraphCreate(&raw mut graph, 0)
-        })?;
-        let made = chain(graph, nodes).and_then(|()| {
-            let flags = sys::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-            let mut ready = std::ptr::null_mut();
-            // SAFETY: the graph is whole; the driver writes a handle.
-            check("cuGraphInstantiate", unsafe {
-                sys::cuGraphInstantiateWithFlags(&raw mut ready, graph, flags)
-            })?;
-            Ok(Handle(ready))
-        });
-        // SAFETY: the graph is from above, and what was made of it does without it.
-        let destroyed = check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) });
-        made.and_then(|ready| destroyed.map(|()| ready))
+            Ok((kernel.entry, launch.grid(), vec![parameter]))
+        };
+        launches.iter().map(part).collect()
     }
 }
 
+/// A graph of kernels, ready to be launched, from the GPU too.
+fn instantiate(parts: Vec<Part>) -> Result<Handle<CUgraphExec>, GpuError> {
+    let mut graph = std::ptr::null_mut();
+    // SAFETY: the driver writes a handle; there are no flags.
+    check("cuGraphCreate", unsafe {
+        sys::cuGraphCreate(&raw mut graph, 0)
+    })?;
+    let made = chain(graph, parts).and_then(|()| {
+        let flags = sys::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
+        let mut ready = std::ptr::null_mut();
+        // SAFETY: the graph is whole; the driver writes a handle.
+        check("cuGraphInstantiate", unsafe {
+            sys::cuGraphInstantiateWithFlags(&raw mut ready, graph, flags)
+        })?;
+        Ok(Handle(ready))
+    });
+    // SAFETY: the graph is from above, and what was made of it does without it.
+    let destroyed = check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) });
+    made.and_then(|ready| destroyed.map(|()| ready))
+}
+
 /// Puts kernels into a graph, each behind the one before it.
-fn chain(
-    graph: CUgraph,
-    kernels: Vec<(Handle<CUfunction>, Grid, Vec<*mut c_void>)>,
-) -> Result<(), GpuError> {
+fn chain(graph: CUgraph, parts: Vec<Part>) -> Result<(), GpuError> {
     let mut before: Option<CUgraphNode> = None;
-    for (kernel, grid, mut parameters) in kernels {
+    for (kernel, grid, mut parameters) in parts {
         let node = CUDA_KERNEL_NODE_PARAMS {
             func: kernel.0,
             gridDimX: grid.blocks,
@@ -323,7 +406,7 @@ fn chain(
         };
         let mut made = std::ptr::null_mut();
         // SAFETY: the driver copies the parameters, of the sizes that `prepare` has checked (the relaunching
-        // kernel's are two addresses, as its PTX says), and writes a handle; the dependency is of this graph.
+        // kernel's are words of 64 bits, as many as its PTX says), and writes a handle; the dependency is of this graph.
         check("cuGraphAddKernelNode", unsafe {
             sys::cuGraphAddKernelNode_v2(&raw mut made, graph, dependencies, count, &raw const node)
         })?;
@@ -333,13 +416,16 @@ fn chain(
 }
 
 /// Launches a graph in a stream of its GPU, which is current.
-pub(super) fn launch(graph: &Repeating, stream: Handle<CUstream>) -> Result<(), GpuError> {
-    // SAFETY: both live. A graph that the GPU launches is put there first.
-    check("cuGraphUpload", unsafe {
-        sys::cuGraphUpload(graph.graph.0, stream.0)
-    })?;
+pub(super) fn launch(repeating: &Repeating, stream: Handle<CUstream>) -> Result<(), GpuError> {
+    // Graphs that the GPU launches are put there first.
+    for graph in repeating.branches.iter().chain([&repeating.graph]) {
+        // SAFETY: both live.
+        check("cuGraphUpload", unsafe {
+            sys::cuGraphUpload(graph.0, stream.0)
+        })?;
+    }
     // SAFETY: as above; what its kernels borrow lives until it has ended, as `Module::repeat` is promised.
     check("cuGraphLaunch", unsafe {
-        sys::cuGraphLaunch(graph.graph.0, stream.0)
+        sys::cuGraphLaunch(repeating.graph.0, stream.0)
     })
 }

@@ -9,8 +9,8 @@ use warpbell_cpu_grid::{LaunchError, Options, launch};
 
 use crate::cuda::Module;
 #[cfg(feature = "cuda")]
-use crate::{Error, cuda::Ptx};
-use crate::{Gpu, Launch, Placement, StopWord};
+use crate::cuda::Ptx;
+use crate::{Branches, Error, Gpu, Launch, Placement, StopWord};
 
 /// What runs kernels. A copy is the same place.
 ///
@@ -94,19 +94,26 @@ pub(super) fn run_all_on_cpu(options: Options, kernels: &[&Launch<'_>]) -> Resul
     })
 }
 
-/// Runs kernels one behind the other, and again until `stop` asks for the end, and others beside them.
+/// Runs kernels one behind the other, and the branch that they choose, and again until `stop` asks for the end, and
+/// others beside them.
 pub(super) fn repeat_on_cpu(
     options: Options,
-    repeated: &[Launch<'_>],
+    (repeated, branches): (&[Launch<'_>], Option<&Branches<'_>>),
     stop: &StopWord,
     beside: &[&Launch<'_>],
-) -> Result<(), LaunchError> {
+) -> Result<(), Error> {
+    let run_each = |kernels: &[Launch<'_>]| {
+        let mut each = kernels.iter();
+        each.try_for_each(|kernel| run_on_cpu(options, kernel))
+    };
     let again = || {
         while !stop.stop().requested() {
-            let mut each = repeated.iter();
-            each.try_for_each(|kernel| run_on_cpu(options, kernel))?;
+            run_each(repeated)?;
+            if let Some(branches) = branches {
+                run_each(branches.take()?)?;
+            }
         }
-        Ok(())
+        Ok::<_, Error>(())
     };
     thread::scope(|scope| {
         let again = scope.spawn(again);
@@ -115,7 +122,8 @@ pub(super) fn repeat_on_cpu(
             // The kernels beside them are the ones that would have asked for the end.
             stop.request();
         }
-        joined(again).and(beside.unwrap_or_else(|panic| resume_unwind(panic)))
+        let beside = beside.unwrap_or_else(|panic| resume_unwind(panic));
+        joined(again).and(beside.map_err(Error::from))
     })
 }
 
@@ -143,8 +151,8 @@ mod tests {
         let none = Grid::new(0, 1);
         let stop = StopWord::new(Placement::Host).unwrap();
         let beside = Launch::new(entry!(nothing), none, 0);
-        let ended = repeat_on_cpu(Options::default(), &[], &stop, &[&beside]);
-        assert_matches!(ended => Err(LaunchError::Dimensions { .. }));
+        let ended = repeat_on_cpu(Options::default(), (&[], None), &stop, &[&beside]);
+        assert_matches!(ended => Err(Error::Launch(LaunchError::Dimensions { .. })));
         assert!(stop.stop().requested());
     }
 }

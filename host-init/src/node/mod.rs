@@ -24,7 +24,8 @@ use crate::launch::Watch;
 use crate::soft::{Drive, SoftOptions, refused};
 use crate::stream::Step;
 use crate::{
-    Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared, StopWord,
+    Branches, Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared,
+    StopWord,
 };
 
 /// A place where kernels run, with the NIC that they use. The same program runs on CPU threads with a NIC of software,
@@ -401,11 +402,66 @@ impl Node {
         queue_pairs: &[&QueuePair],
         meant: Duration,
     ) -> Result<(), Error> {
+        self.repeat((repeated, None), stop, beside, queue_pairs, meant)
+    }
+
+    /// The same, where a round may choose one of these branches: its kernels run ahead of the next round, and even if `stop`
+    /// asks for the end by then. On a GPU each branch is a graph, which the GPU launches by itself.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use warpbell::{Choice, Stop};
+    /// use warpbell_host_init::{Branches, ChoiceWord, Error, Grid, Launch, Node, StopWord, entry};
+    ///
+    /// #[warpbell::kernel]
+    /// fn round(choice: Choice<'_>) {
+    ///     choice.choose(1);
+    /// }
+    ///
+    /// #[warpbell::kernel]
+    /// fn end(stop: Stop<'_>) {
+    ///     stop.request();
+    /// }
+    ///
+    /// fn main() -> Result<(), Error> {
+    ///     let node = Node::cpu();
+    ///     let word = ChoiceWord::new(node.placement().of_states())?;
+    ///     let stop = StopWord::new(node.placement())?;
+    ///     let round = Launch::new(entry!(round), Grid::ONE_THREAD, word.choice());
+    ///     let end = Launch::new(entry!(end), Grid::ONE_THREAD, stop.stop());
+    ///     let branches = Branches { word: &word, launches: &[vec![], vec![end]] };
+    ///     node.run_choosing(&[round], &branches, &stop, &[], &[], Duration::ZERO)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run_repeating`](Self::run_repeating); [`Error::NoBranch`], on a GPU
+    /// [`GpuError::NoBranch`](crate::GpuError), for a choice that is none, behind which there is no further round.
+    pub fn run_choosing(
+        &self,
+        repeated: &[Launch<'_>],
+        branches: &Branches<'_>,
+        stop: &StopWord,
+        beside: &[Launch<'_>],
+        queue_pairs: &[&QueuePair],
+        meant: Duration,
+    ) -> Result<(), Error> {
+        self.repeat((repeated, Some(branches)), stop, beside, queue_pairs, meant)
+    }
+
+    fn repeat(
+        &self,
+        (repeated, branches): (&[Launch<'_>], Option<&Branches<'_>>),
+        stop: &StopWord,
+        beside: &[Launch<'_>],
+        queue_pairs: &[&QueuePair],
+        meant: Duration,
+    ) -> Result<(), Error> {
         match self.kernels {
             Kernels::Cpu(options) => {
                 let beside: Vec<_> = beside.iter().collect();
                 let options = kernels::meant_for(options, meant);
-                Ok(kernels::repeat_on_cpu(options, repeated, stop, &beside)?)
+                kernels::repeat_on_cpu(options, (repeated, branches), stop, &beside)
             }
             Kernels::Gpu(module) => {
                 let runtime = match self.runtime {
@@ -413,7 +469,7 @@ impl Node {
                     None => DeviceRuntime::load(module.gpu(), None)?,
                 };
                 let watch = self.watch(queue_pairs);
-                Ok(module.run_repeating(repeated, stop, &runtime, beside, &watch)?)
+                module.run_repeating(repeated, branches, stop, &runtime, beside, &watch)
             }
         }
     }

@@ -4,13 +4,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use mlx5_wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueueHandle, Word64};
+use warpbell::{Choice, Deadline, Exclusive, SendQueueHandle, Word64};
 use warpbell_cpu_grid::{LaunchError, Options};
 use warpbell_kernels::soft_nic::soft_nic;
 
 use super::ALL;
 use crate::soft::{Drive, SoftGpuOptions, SoftOptions};
-use crate::{Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig, StopWord, entry};
+use crate::{
+    Branches, ChoiceWord, Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig,
+    StopWord, entry,
+};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
@@ -177,4 +180,83 @@ fn kernels_are_repeated_until_they_are_stopped() {
     node.run_repeating(&[repeated], &stop, &[], &[], Duration::ZERO)
         .unwrap();
     assert_eq!(words[0].load(Ordering::Relaxed), 3);
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Choosing<'a> {
+    rounds: &'a Word64,
+    choice: Choice<'a>,
+}
+
+/// Chooses branches 2, 0 and none, and then another one of each.
+#[warpbell::kernel]
+fn choose_in_turn(p: Choosing<'_>) {
+    match p.rounds.fetch_add(1, Ordering::Relaxed) % 3 {
+        0 => assert!(p.choice.choose(2) && !p.choice.choose(0)),
+        1 => assert!(p.choice.choose(0)),
+        _ => {}
+    }
+}
+
+/// Puts a digit behind those that are there, and asks for the end once there are four.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Digit<'a> {
+    digits: &'a Word64,
+    digit: u64,
+    stop: &'a StopWord,
+}
+
+#[warpbell::kernel]
+fn put_digit(p: Digit<'_>) {
+    let digits = 10 * p.digits.load(Ordering::Relaxed) + p.digit;
+    p.digits.store(digits, Ordering::Relaxed);
+    if digits > 1000 {
+        p.stop.request();
+    }
+}
+
+#[test]
+fn the_branch_that_a_round_chooses_runs_ahead_of_the_next_round() {
+    let node = Node::cpu();
+    let words = node.words(2).unwrap();
+    let stop = StopWord::new(node.placement()).unwrap();
+    let word = ChoiceWord::new(node.placement().of_states()).unwrap();
+    let choosing = Choosing {
+        rounds: &words[0],
+        choice: word.choice(),
+    };
+    let round = Launch::new(entry!(choose_in_turn), Grid::ONE_THREAD, choosing);
+    let digit = |digit| {
+        let parameters = Digit {
+            digits: &words[1],
+            digit,
+            stop: &stop,
+        };
+        Launch::new(entry!(put_digit), Grid::ONE_THREAD, parameters)
+    };
+    let launches = [vec![digit(3)], vec![], vec![digit(1), digit(2)]];
+    let branches = Branches {
+        word: &word,
+        launches: &launches,
+    };
+    let meant = Duration::ZERO;
+    node.run_choosing(&[round], &branches, &stop, &[], &[], meant)
+        .unwrap();
+    let found = [0, 1].map(|at: usize| words[at].load(Ordering::Relaxed));
+    // The last branch has run to its end, and behind it there was no round.
+    assert_eq!(found, [4, 12312]);
+    // An empty one, and one beyond the last.
+    for branch in [1, 3] {
+        let word = ChoiceWord::new(node.placement()).unwrap();
+        assert!(word.choice().choose(branch));
+        let branches = Branches {
+            word: &word,
+            ..branches
+        };
+        let stop = StopWord::new(node.placement()).unwrap();
+        let error = node.run_choosing(&[], &branches, &stop, &[], &[], meant);
+        assert_matches!(error => Err(Error::NoBranch { branch: found }) if found == branch);
+    }
 }

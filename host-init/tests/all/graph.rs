@@ -4,9 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warpbell::Stop;
+use warpbell::{Choice, Stop};
 use warpbell_host_init::cuda::{DeviceRuntime, Module};
-use warpbell_host_init::{Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord};
+use warpbell_host_init::{
+    Branches, ChoiceWord, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord,
+};
 
 use crate::fake::{PTX, module, ptx, watch, with_fake};
 
@@ -108,7 +110,7 @@ fn others_run_beside_it() {
         let launches = [store(word, 6), store::<Stop<'_>>(stop.stop(), 0)];
         let runtime = runtime(gpu, "beside");
         let beside = [store(other, 8)];
-        let ended = module.run_repeating(&launches, stop, &runtime, &beside, &watch());
+        let ended = module.run_repeating(&launches, None, stop, &runtime, &beside, &watch());
         assert!(ended.is_ok(), "{ended:?}");
         let found = [word, other].map(|word| word.load(Ordering::Relaxed));
         assert_eq!(found, [7, 9]);
@@ -204,7 +206,7 @@ fn it_is_not_launched_if_another_cannot_be() {
             let beside = [other, Launch::new(entry, none, parameters)];
             let repeated = word(gpu);
             let launches = [store(repeated, 6)];
-            let ended = module.run_repeating(&launches, stop, &runtime, &beside, &watch());
+            let ended = module.run_repeating(&launches, None, stop, &runtime, &beside, &watch());
             let error = ended.unwrap_err();
             assert!(
                 matches!(error, Error::Gpu(GpuError::BadGrid { .. })),
@@ -213,6 +215,82 @@ fn it_is_not_launched_if_another_cannot_be() {
             assert_eq!(repeated.load(Ordering::Relaxed), 0);
         },
     );
+}
+
+/// A round stores to a word and chooses; branch 0 is none, branch 1 stores to another word, branch 2 ends the rounds. What
+/// is in the two words then, and how it ended.
+fn choosing(name: &str, chosen: u32) -> ([u64; 2], Result<(), Error>, Gpu) {
+    let module = module();
+    let gpu = module.gpu();
+    let (stop, runtime) = (stop_word(gpu), runtime(gpu, name));
+    let (round, branch) = (word(gpu), word(gpu));
+    let choice: &'static ChoiceWord =
+        Box::leak(Box::new(ChoiceWord::new(Placement::Gpu(gpu)).unwrap()));
+    // The kernel adds the number of its threads.
+    let launches = [
+        store(round, 6),
+        store::<Choice<'_>>(choice.choice(), u64::from(chosen)),
+    ];
+    let ends = store::<Stop<'_>>(stop.stop(), 0);
+    let branches = Branches {
+        word: choice,
+        launches: &[vec![], vec![store(branch, 8)], vec![store(branch, 4), ends]],
+    };
+    let ended = module.run_repeating(&launches, Some(&branches), stop, &runtime, &[], &watch());
+    let found = [round, branch].map(|word| word.load(Ordering::Relaxed));
+    (found, ended, gpu)
+}
+
+#[test]
+fn a_branch_that_was_chosen_is_launched_ahead_of_the_next_round() {
+    let name = "graph::a_branch_that_was_chosen_is_launched_ahead_of_the_next_round";
+    with_fake(name, "works", || {
+        let (found, ended, gpu) = choosing("chosen", 2);
+        assert!(ended.is_ok(), "{ended:?}");
+        assert_eq!(found, [7, 5]);
+        assert!(!gpu.is_lost());
+        assert_eq!(destroyed(), 3, "the graph and those of two branches");
+    });
+}
+
+#[test]
+fn a_branch_that_is_none_is_named() {
+    with_fake("graph::a_branch_that_is_none_is_named", "works", || {
+        for (name, branch) in [("empty", 0), ("beyond", 3), ("far", 1 << 31)] {
+            let (found, ended, _) = choosing(name, branch);
+            let error = ended.unwrap_err();
+            let none = matches!(error, Error::Gpu(GpuError::NoBranch { branch: found }) if found == branch);
+            assert!(none, "{error}");
+            assert_eq!(found, [7, 0], "one round");
+        }
+    });
+}
+
+#[test]
+fn a_branch_that_the_gpu_refuses_to_launch_is_named() {
+    let name = "graph::a_branch_that_the_gpu_refuses_to_launch_is_named";
+    with_fake(name, "no-branch-launch", || {
+        let (found, ended, gpu) = choosing("refuses", 1);
+        let error = ended.unwrap_err();
+        let line = "the GPU refused to launch branch 1: error 700 of CUDA's device runtime";
+        assert_eq!(error.to_string(), line);
+        assert_eq!(found, [7, 0], "one round");
+        assert!(!gpu.is_lost());
+    });
+}
+
+#[test]
+fn a_branch_that_cannot_be_instantiated_is_named() {
+    let name = "graph::a_branch_that_cannot_be_instantiated_is_named";
+    with_fake(name, "refuses-the-second", || {
+        let (found, ended, _) = choosing("instantiated", 1);
+        let error = ended.unwrap_err();
+        let line = "the kernels of branch 2 make no graph that the GPU launches: the NVIDIA driver refused \
+            cuGraphInstantiate: CUDA_ERROR_NOT_SUPPORTED";
+        assert_eq!(error.to_string(), line);
+        assert_eq!(found, [0, 0], "nothing ran");
+        assert_eq!(destroyed(), 1, "the graph of branch 1");
+    });
 }
 
 #[test]
