@@ -104,7 +104,7 @@ pub fn active_launched_end(p: LaunchedWork<'_>) {
     // One task runs at a time.
     let ended = p.ended.load(0) + 1;
     p.ended.store(0, ended);
-    if ended >= p.lanes.into() {
+    if ended >= u64::from(p.lanes) {
         p.stop.request();
     }
 }

@@ -6,6 +6,7 @@ mod cpnet;
 mod gaspi;
 mod gpu;
 mod inbound;
+mod launched;
 mod loom_active;
 mod loom_gaspi;
 mod loom_inbound;

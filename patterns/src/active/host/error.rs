@@ -60,6 +60,14 @@ pub enum ActiveError {
         /// The number.
         function: Function,
     },
+    /// A function that is registered, and has no kernel that its tasks could launch.
+    #[error(
+        "function {function} has no kernel to launch; register one, or deregister the function"
+    )]
+    NoKernel {
+        /// The number.
+        function: Function,
+    },
     /// There is no such buffer, or no place for it.
     #[error("there is no buffer {buffer}; register it, with a number below {limit}")]
     NoSuchBuffer {

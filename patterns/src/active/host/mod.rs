@@ -4,6 +4,7 @@ mod config;
 mod end;
 mod error;
 mod initiator;
+mod launched;
 #[cfg(feature = "ranks")]
 mod rank;
 mod registry;
@@ -11,10 +12,11 @@ mod registry;
 use crate::active::{Buffer as BufferNumber, Function, InitiatorHandle, TargetHandle};
 
 use crate::Error;
-use warpbell_host_init::{MemoryRegion, ProtectionDomain, QueuePair};
+use warpbell_host_init::{MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, connect};
 
 pub use config::ActiveConfig;
 pub use error::ActiveError;
+pub use launched::{TaskKernels, TaskRecord};
 #[cfg(feature = "ranks")]
 pub use rank::ActiveRank;
 
@@ -63,6 +65,8 @@ use registry::Registry;
 #[derive(Debug)]
 pub struct ActiveMessages {
     config: ActiveConfig,
+    /// The same, with the target's queue pairs.
+    target_config: ActiveConfig,
     initiator: Initiator,
     target: End,
     domains: [ProtectionDomain; 2],
@@ -80,16 +84,37 @@ impl ActiveMessages {
         target: &ProtectionDomain,
         config: &ActiveConfig,
     ) -> Result<Self, Error> {
+        Self::with_target(initiator, target, config, config.queue_pair)
+    }
+
+    /// The same with other queue pairs at the target: where a thread of the host serves the lanes of a kernel, they and
+    /// their state are where that thread reaches them.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_target(
+        initiator: &ProtectionDomain,
+        target: &ProtectionDomain,
+        config: &ActiveConfig,
+        target_pairs: QueuePairConfig,
+    ) -> Result<Self, Error> {
+        let target_config = ActiveConfig {
+            queue_pair: target_pairs,
+            ..*config
+        };
         config.check()?;
-        let pairs = (0..config.lanes).map(|_| initiator.connected(target, &config.queue_pair()));
-        let pairs: Result<(Vec<_>, Vec<_>), warpbell_host_init::Error> = pairs.collect();
+        target_config.check()?;
+        let domains = [initiator.clone(), target.clone()];
+        let pairs = (0..config.lanes).map(|_| pair(&domains, config, &target_config));
+        let pairs: Result<(Vec<_>, Vec<_>), Error> = pairs.collect();
         let (near, far) = pairs?;
         let mut active = Self {
             config: *config,
+            target_config,
             initiator: Initiator::new(initiator, config, near)?,
-            target: End::of_target(target, config, far)?,
-            domains: [initiator.clone(), target.clone()],
-            registry: Registry::new(target, config)?,
+            target: End::of_target(target, &target_config, far)?,
+            domains,
+            registry: Registry::new(target, &target_config)?,
         };
         active.initiator.end.set_remote(active.target.place());
         active.target.set_remote(active.initiator.end.place());
@@ -116,6 +141,11 @@ impl ActiveMessages {
     /// [`ActiveError::NoSuchFunction`].
     pub fn deregister(&mut self, function: Function) -> Result<(), Error> {
         self.registry.deregister(function)
+    }
+
+    /// The functions that are registered, by number.
+    pub fn functions(&self) -> impl Iterator<Item = Function> {
+        self.registry.functions()
     }
 
     /// Registers a buffer of `bytes` bytes at the target under a number, all zero, where the queues lie: for payloads.
@@ -154,8 +184,7 @@ impl ActiveMessages {
     /// [`ActiveError::NoSuchLane`]; those of [`ProtectionDomain::connected`].
     pub fn renew(&mut self, lane: u32) -> Result<(), Error> {
         let lane = self.config.place_of(lane)?;
-        let [near, far] = &self.domains;
-        let (near, far) = near.connected(far, &self.config.queue_pair())?;
+        let (near, far) = pair(&self.domains, &self.config, &self.target_config)?;
         self.initiator.end.renew(lane, near)?;
         self.target.renew(lane, far)
     }
@@ -171,4 +200,16 @@ impl ActiveMessages {
     pub(crate) fn break_lane(&mut self, lane: u32) {
         self.initiator.end.break_lane(lane as usize);
     }
+}
+
+/// A lane's queue pairs, connected.
+fn pair(
+    [near, far]: &[ProtectionDomain; 2],
+    near_config: &ActiveConfig,
+    far_config: &ActiveConfig,
+) -> Result<(QueuePair, QueuePair), Error> {
+    let mut near = near.queue_pair(&near_config.queue_pair())?;
+    let mut far = far.queue_pair(&far_config.queue_pair())?;
+    connect(&mut near, &mut far)?;
+    Ok((near, far))
 }

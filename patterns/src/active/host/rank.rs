@@ -162,6 +162,11 @@ impl ActiveRank {
         self.registry.deregister(function)
     }
 
+    /// The functions that this rank has registered, by number.
+    pub fn functions(&self) -> impl Iterator<Item = Function> {
+        self.registry.functions()
+    }
+
     /// Registers a buffer of `bytes` bytes at this rank under a number, all zero, where the queues lie: for payloads.
     /// The others learn of it by [`share_buffers`](Self::share_buffers).
     ///

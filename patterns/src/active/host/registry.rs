@@ -123,6 +123,12 @@ impl Registry {
         region.ok_or_else(|| ActiveError::NoSuchBuffer { buffer, limit }.into())
     }
 
+    /// The functions that are registered, by number.
+    pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
+        let places = (0..).zip(&self.registered);
+        places.filter_map(|(function, registered)| registered.then_some(function))
+    }
+
     /// The buffers that are registered, by number.
     #[cfg(feature = "ranks")]
     pub(super) fn buffers(&self) -> impl Iterator<Item = (usize, BufferEntry)> {
