@@ -5,6 +5,7 @@ use crate::run::error::{Error as RunError, Nested};
 use crate::run::launch::said;
 use warpbell::WaitError;
 use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_patterns::active;
 use warpbell_patterns::gaspi::Error::Timeout;
 
 use crate::Error;
@@ -21,7 +22,9 @@ impl Vain for Error {
             self,
             Self::Silent { .. }
                 | Self::Run(RunError::Stage(StageError::Kernel {
-                    failure: Failure::Wait(WaitError::Deadline) | Failure::Gaspi(Timeout),
+                    failure: Failure::Wait(WaitError::Deadline)
+                        | Failure::Gaspi(Timeout)
+                        | Failure::Active(active::Error::Timeout),
                     ..
                 }))
         )
@@ -72,11 +75,13 @@ mod tests {
         let cause = Failure::Open(OpenError::InUse);
         let silent = || Err(Error::Silent { part: 3 });
         let timeout = Failure::Gaspi(Timeout);
+        let unanswered = Failure::Active(active::Error::Timeout);
         let said = |results: Vec<Result<(), Error>>| first_cause(results).unwrap_err().to_string();
         let first = said(vec![
             silent(),
             kernel("a", late),
             kernel("a", timeout),
+            kernel("a", unanswered),
             kernel("b", cause),
             kernel("c", cause),
         ]);

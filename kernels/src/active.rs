@@ -52,6 +52,8 @@ pub struct Contribute<'a> {
     /// Takes two numbers for each block: what became of a message with a function that is not registered, and how many
     /// messages were refused in all.
     pub refusals: Slice<'a, Word64>,
+    /// Takes two times for each block, in nanoseconds: of its first message and of the answer to its last vector.
+    pub times: Slice<'a, Word64>,
     /// What became of it.
     pub outcome: &'a Outcome,
 }
@@ -102,6 +104,7 @@ fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
         .vectors
         .part(u64::from(own).saturating_mul(vectors), vectors)?;
     let mut lane = p.initiator.lane::<Block>(own)?;
+    let begin = thread::clock_ns();
     for message in 0..p.messages {
         // A vector's memory, here and there, is free once the message before in its slot is answered, for which
         // `put` waits; so the threads wait for it, too, before they store.
@@ -132,6 +135,10 @@ fn contribute(p: Contribute<'_>) -> Result<(), Failure> {
                 p.answers.store(number, answer_word(answer));
             }
         }
+    }
+    if block::thread_index() == 0 {
+        p.times.store(2 * u64::from(own), begin);
+        p.times.store(2 * u64::from(own) + 1, thread::clock_ns());
     }
     let sent = lane.send(UNREGISTERED, 0, [], limit)?;
     let refused = lane.wait(sent, limit);

@@ -80,6 +80,7 @@ fn active_messages_go_to_vectors_that_are_there() {
                 limit_us: LIMIT_US,
                 answers: Slice::new(&[]),
                 refusals: Slice::new(&[]),
+                times: Slice::new(&[]),
                 outcome,
             });
         });

@@ -1,19 +1,29 @@
-//! Active messages from kernels: a reduction by tasks at the target, and how long it takes until a task starts.
+//! Active messages from kernels: a reduction by tasks at the target in three ways, and how long it takes until a task
+//! starts.
+
+use std::fmt::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 use warpbell_bench::Error;
-use warpbell_bench::active::{REDUCES, ReduceCase, ReduceResult, Starts, TaskStarts};
+use warpbell_bench::active::{
+    REDUCES, ReduceCase, ReduceResult, RoundTrip, Starts, TaskStarts, Way,
+};
 use warpbell_bench::gaspi::{OneWay, RoundTrips};
 use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::Screen;
-use warpbell_bench::run::{interrupt, place};
+use warpbell_bench::run::{Error as RunError, interrupt, place};
+
+use warpbell_bench::plot;
 use warpbell_bench::setting::Setting;
+use warpbell_host_init::Node;
 
 /// Measures active messages.
 ///
-/// Sends vectors to a kernel that runs all the time, each with a task that adds it up there, as XTQ's puts do. Then
-/// compares the time until a task starts with that of a notification.
+/// Sends vectors, each with a task that adds it up at the target, as XTQ's puts do. The task launches a kernel, by a
+/// thread of the host or by a graph of the GPU, or runs in a kernel that runs all the time. Then compares the time until
+/// a task of that kernel starts with that of a notification.
 ///
 /// The initiator's kernel names functions and buffers by numbers, not by addresses of the target. The HCAs are
 /// software, and no network card takes part.
@@ -21,7 +31,10 @@ use warpbell_bench::setting::Setting;
 pub struct Arguments {
     #[command(flatten)]
     machine: Machine,
-    /// Blocks of either kernel; each has a lane, which takes two queue pairs
+    /// What a task does at the target; all ways unless said otherwise
+    #[arg(long, value_name = "WAYS", value_enum, value_delimiter = ',')]
+    ways: Vec<Way>,
+    /// Blocks of the initiator's kernel; each has a lane, which takes two queue pairs
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=128))]
     blocks: u32,
     /// Threads of each block; a multiprocessor has registers for 448 of those that run tasks
@@ -45,6 +58,9 @@ pub struct Arguments {
     /// Bytes of the payload of a round trip that has one
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     bytes: u32,
+    /// Write a CSV file, a row for each way
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -58,7 +74,7 @@ const ARGUMENTS: u32 = 16;
 struct Document<'d> {
     #[serde(flatten)]
     setting: &'d Setting,
-    reduction: ReduceResult,
+    ways: Vec<WayResult>,
     /// Half a round trip.
     notification: OneWay,
     /// The same behind as many bytes as two arguments have.
@@ -73,16 +89,78 @@ struct Document<'d> {
     ratios_of_as_much: [f64; 3],
 }
 
+/// What came of a way.
+#[derive(Serialize)]
+struct WayResult {
+    way: Way,
+    /// A task that does nothing, from its message's call to its answer.
+    task: RoundTrip,
+    reduction: ReduceResult,
+    us_per_vector: f64,
+}
+
+/// A row for each way, with a head.
+fn csv(ways: &[WayResult]) -> String {
+    let mut text = String::from(
+        "way,task_median_us,task_min_us,blocks,threads,bytes,vectors,us_per_vector,verified\n",
+    );
+    for result in ways {
+        let (task, reduction) = (result.task, result.reduction);
+        let case = reduction.case;
+        // A string takes all that is written.
+        let _ = writeln!(
+            text,
+            "{},{:.3},{:.3},{},{},{},{},{:.3},{}",
+            result.way.name(),
+            us(task.median_ns),
+            us(task.min_ns),
+            case.blocks,
+            case.threads,
+            8 * case.words,
+            reduction.tasks,
+            result.us_per_vector,
+            reduction.verified
+        );
+    }
+    text
+}
+
+fn us(ns: u64) -> f64 {
+    ns as f64 / 1e3
+}
+
+/// The ways that were asked for, or all that there are here: what is missing for one is said in a line.
+fn ways(arguments: &Arguments, node: &Node, screen: &Screen) -> Result<Vec<(Way, Node)>, Error> {
+    let named = !arguments.ways.is_empty();
+    let ways = match named {
+        true => &arguments.ways[..],
+        false => &Way::ALL,
+    };
+    let mut able = Vec::new();
+    for &way in ways {
+        match way.on(node) {
+            Ok(node) => able.push((way, node)),
+            Err(error) if named => return Err(error),
+            Err(error) => screen.line(format_args!("{} is left out: {error}", way.name())),
+        }
+    }
+    Ok(able)
+}
+
 /// Measures.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let setting = Setting::open(&arguments.machine)?;
     let node = &setting.node;
-    let screen = Screen::new(arguments.json, 3);
+    let screen = Screen::new(arguments.json, 2 + Way::ALL.len() as u64);
     screen.line(format_args!(
         "The kernels run on {}; no network card takes part.",
         place::words(node)
     ));
-    screen.step("reduction");
+    let starts = TaskStarts {
+        rounds: arguments.rounds,
+        warm_up: arguments.warm_up,
+        bytes: arguments.bytes,
+    };
     let case = ReduceCase {
         blocks: arguments.blocks,
         threads: arguments.threads,
@@ -90,15 +168,36 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         slots: arguments.slots,
         messages: arguments.messages,
     };
-    let reduction = case.reduce(node)?;
+    let mut results = Vec::new();
+    for (way, node) in ways(arguments, node, &screen)? {
+        screen.step(way.name());
+        let (task, reduction) = (starts.round_trip(&node, way)?, case.reduce(&node, way)?);
+        results.push(WayResult {
+            way,
+            task,
+            us_per_vector: reduction.us_per_vector(),
+            reduction,
+        });
+    }
     screen.line(format_args!(
-        "{} tasks of function {REDUCES}, each behind {} bytes: {:.3} s; {} messages refused, as they should be; {}",
-        reduction.tasks,
-        8 * case.words,
-        reduction.seconds,
-        reduction.refused,
-        screen.mark(reduction.verified)
+        "A task, from its message to its answer, and a reduction of {} vectors of {} bytes by tasks of function {REDUCES}:",
+        case.blocks * case.messages,
+        8 * case.words
     ));
+    screen.line("task           median (µs)   fastest (µs)   reduction (µs per vector)");
+    for result in &results {
+        let row = format!(
+            "{:<12}{:>14.2}{:>15.2}{:>28.2}",
+            result.way.name(),
+            us(result.task.median_ns),
+            us(result.task.min_ns),
+            result.us_per_vector
+        );
+        screen.row(row, result.reduction.verified);
+    }
+    if let Some(path) = &arguments.csv {
+        plot::write(path, &csv(&results))?;
+    }
     screen.step("notifications");
     let trips = RoundTrips {
         rounds: arguments.rounds,
@@ -109,13 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
     let behind = |bytes| trips.notifications_behind(node, bytes);
     let (behind_arguments, behind_payload) = (behind(ARGUMENTS)?, behind(arguments.bytes)?);
     screen.step("active messages");
-    let starts = TaskStarts {
-        rounds: arguments.rounds,
-        warm_up: arguments.warm_up,
-        bytes: arguments.bytes,
-    };
     let starts = starts.measure(node)?;
-    let us = |ns: u64| ns as f64 / 1e3;
     for (what, one_way) in [
         ("notify, notify_waitsome, notify_reset", notification),
         (
@@ -153,9 +246,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         ));
     }
     screen.finish();
+    let wrong = results.iter().filter(|result| !result.reduction.verified);
+    let (wrong, all) = (wrong.count(), results.len());
     screen.document(&Document {
         setting: &setting,
-        reduction,
+        ways: results,
         notification,
         notification_behind_arguments: behind_arguments,
         notification_behind_payload: behind_payload,
@@ -163,6 +258,6 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         ratios,
         ratios_of_as_much,
     })?;
-    warpbell_bench::run::Error::if_wrong(usize::from(!reduction.verified), 1)?;
+    RunError::if_wrong(wrong, all)?;
     Ok(interrupt::check()?)
 }
