@@ -26,6 +26,11 @@ pub struct Dispatch<'a> {
 /// The round: thread n looks at lane n until one of them has found a task.
 #[kernel]
 pub fn active_dispatch(p: Dispatch<'_>) {
+    look(p);
+}
+
+#[inline(always)]
+pub(crate) fn look(p: Dispatch<'_>) {
     let lane = thread::index();
     if lane < p.target.lanes() {
         let limit = Deadline::after_us(p.limit_us);
@@ -36,6 +41,11 @@ pub fn active_dispatch(p: Dispatch<'_>) {
 /// Behind each kernel that a task has launched, with one thread.
 #[kernel]
 pub fn active_launched_answer(p: Dispatch<'_>) {
+    answer(p);
+}
+
+#[inline(always)]
+pub(crate) fn answer(p: Dispatch<'_>) {
     ending(p, p.task.answer(p.target, Deadline::after_us(p.limit_us)));
 }
 
@@ -85,9 +95,7 @@ pub fn active_launched_accumulate(p: LaunchedWork<'_>) {
     p.outcome.record(|| {
         let words = u64::from(p.words);
         let sums = p.sums.part(u64::from(p.task.lane()) * words, words)?;
-        let (first, bytes) = p.task.payload();
-        // SAFETY: the host vouches for the target's buffers, which NICs write, and which the kernels touch as atomics.
-        let vector = unsafe { Place::in_bytes(first, bytes.into()) };
+        let vector = payload_of(p.task);
         let own = thread::index();
         let threads = block::size() * thread::grid_dim_x();
         let value = add_up(sums, vector, p.task.argument(0), own, threads);
@@ -96,6 +104,14 @@ pub fn active_launched_accumulate(p: LaunchedWork<'_>) {
         }
         Ok(())
     });
+}
+
+/// The whole words of a task's payload.
+#[inline(always)]
+pub(crate) fn payload_of(task: LaunchedTask<'_>) -> Place {
+    let (first, bytes) = task.payload();
+    // SAFETY: the host vouches for the target's buffers, which NICs write, and which the kernels touch as atomics.
+    unsafe { Place::in_bytes(first, bytes.into()) }
 }
 
 /// For [`END`](crate::active::END), with one thread: ends the dispatcher once all lanes have ended.

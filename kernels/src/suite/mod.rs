@@ -4,6 +4,7 @@
 //! | kernel | what it does |
 //! |---|---|
 //! | [`ActiveAsk`], [`ActiveServe`] | send tasks, and run them |
+//! | [`ActiveLaunched`] | is launched by such tasks, by a dispatcher that looks for them |
 //! | [`Requests`] | posts a list of work requests and waits for them |
 //! | [`CommonFlood`] | many queues over one completion queue, each with as much as it can carry |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
@@ -16,6 +17,7 @@
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
+mod active_launched;
 mod active_storm;
 mod arguments;
 mod common_flood;
@@ -32,6 +34,9 @@ mod trigger_chain;
 mod trigger_storm;
 mod trouble;
 
+pub use active_launched::{
+    ActiveLaunched, suite_active_answer, suite_active_dispatch, suite_active_launched,
+};
 pub use active_storm::{
     ActiveAsk, ActiveServe, AskStep, Message as ActiveMessage, Seen, suite_active_ask,
     suite_active_serve,

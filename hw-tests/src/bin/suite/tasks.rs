@@ -1,23 +1,30 @@
 //! Proves that tasks run once, in order, with the arguments and the payload that were sent, for every pair of scopes.
-//! Results come back; tasks that the target does not take are refused and reported; a full lane loses nothing.
+//! Results come back; tasks that the target does not take are refused and reported; a full lane loses nothing. The same
+//! of tasks that launch a kernel each.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use warpbell::SendDoorbell;
 use warpbell::wqe::Local;
+use warpbell::{SendDoorbell, WordExt};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Device, Kernels, MemoryRegion, QueuePairConfig, Shared};
+use warpbell_host_init::{
+    Branches, Device, Kernels, Launch, MemoryRegion, Node, QueuePairConfig, Shared, StopWord, entry,
+};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Side, Sides};
+use warpbell_kernels::launched::Dispatch;
+use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{
-    ActiveAsk, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind, Seen,
+    ActiveAsk, ActiveLaunched, ActiveMessage, ActiveServe, AskStep, EndingWords, Output, ScopeKind,
+    Seen, suite_active_answer, suite_active_ask, suite_active_dispatch, suite_active_launched,
 };
-use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
+use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages, TaskKernels, TaskRecord};
 
 pub fn test(machine: &Machine) -> ExitCode {
     run(machine, Duration::from_secs(600), |progress| {
@@ -34,6 +41,18 @@ pub fn test(machine: &Machine) -> ExitCode {
                 };
                 progress.step(format!("a target that comes late, {scope:?}, {kernels}"));
                 storm.fill_and_collect(kernels);
+            }
+            let node = here::node().with_kernels(kernels).expect("the node");
+            match node.able_to_repeat() {
+                Ok(node) => {
+                    for storm in launched_storms(kernels) {
+                        progress.step(format!("each launches a kernel, {storm:?}, {kernels}"));
+                        storm.launch(&node);
+                    }
+                }
+                Err(error) => say(format_args!(
+                    "         left out, tasks that launch a kernel: {error}"
+                )),
             }
         }
     })
@@ -105,6 +124,37 @@ fn storms(kernels: Kernels) -> Vec<Storm> {
             slots: 16,
             max_result: 4096,
             ..Storm::new((Block, Block), 15, messages / 4)
+        });
+    }
+    storms
+}
+
+/// Of tasks that launch a kernel each: who serves is no scope, and there are no results.
+fn launched_storms(kernels: Kernels) -> Vec<Storm> {
+    use ScopeKind::{Block, Thread, Warp};
+    let of = |scope, messages| Storm::new((scope, scope), 3, messages);
+    let mut storms = vec![
+        Storm {
+            slots: 1,
+            ..of(Thread, 60)
+        },
+        Storm {
+            threads: 64,
+            ..of(Warp, 40)
+        },
+        Storm {
+            threads: 50,
+            words: 70,
+            ..of(Block, 40)
+        },
+    ];
+    if let Kernels::Gpu(_) = kernels {
+        storms.push(Storm {
+            lanes: 15,
+            threads: 128,
+            words: 512,
+            slots: 16,
+            ..of(Block, 2000)
         });
     }
     storms
@@ -270,6 +320,74 @@ impl Storm {
             let expected = seen(given);
             for thread in self.threads_of(self.scopes.1, lane) {
                 assert_eq!(theirs.0[thread], expected, "{what}: tasks of lane {lane}");
+            }
+        }
+    }
+
+    /// Sends all messages to a dispatcher, by which each task launches a kernel.
+    fn launch(&self, node: &Node) {
+        let what = format!("{}, {self:?}", node.kernels());
+        let lanes = self.lanes();
+        let target = &lanes.active;
+        let grid = self.grid(self.scopes.0);
+        let mut ours = self.sees(grid);
+        let record = TaskRecord::new(node.placement().of_states()).expect("memory");
+        let stop = StopWord::new(node.placement()).expect("a word");
+        let outcome = node.shared(Outcome::new()).expect("memory");
+        let counts = node.words((ActiveLaunched::COUNTS * self.lanes) as usize + 1);
+        let counts = counts.expect("memory");
+        let launched = ActiveLaunched {
+            task: record.task(),
+            words: self.words,
+            lanes: self.lanes,
+            // SAFETY: the words outlive the launch; kernels alone use them meanwhile.
+            counts: unsafe { Place::new(counts.as_ptr(), counts.len() as u64) },
+            stop: stop.stop(),
+        };
+        let dispatch = Dispatch {
+            task: record.task(),
+            target: target.target(),
+            stop: stop.stop(),
+            limit_us: ample().as_micros() as u64,
+            outcome: &outcome,
+        };
+        let mut kernels = TaskKernels::new();
+        for function in target.functions() {
+            let launch = Launch::new(entry!(suite_active_launched), Grid::new(2, 48), launched);
+            kernels.register(function, launch).expect("a place");
+        }
+        let answer = || Launch::new(entry!(suite_active_answer), Grid::ONE_THREAD, dispatch);
+        let branches = kernels.branches(target.functions(), answer);
+        let branches = Branches {
+            word: record.word(),
+            launches: &branches.expect("a kernel for each"),
+        };
+        let look = Grid::new(self.lanes, 1);
+        let look = Launch::new(entry!(suite_active_dispatch), look, dispatch);
+        let ask = self.ask(&lanes, AskStep::Storm, &mut ours);
+        let ask = Launch::new(entry!(suite_active_ask), grid, ask);
+        let ran = node.run_choosing(&[look], &branches, &stop, &[ask], &[], Duration::ZERO);
+        ran.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(outcome.result(), Ok(()), "{what}");
+        expect_done(&endings(&ours.1), &what);
+        for lane in 0..self.lanes {
+            let all = (0..self.messages).map(|number| ActiveMessage { lane, number });
+            let given = all.clone().filter(|message| message.refusal().is_none());
+            let first = (ActiveLaunched::COUNTS * lane) as usize;
+            let [count, sum, wrong] = [0, 1, 2].map(|at| counts[first + at].load_relaxed());
+            let found = Seen {
+                count,
+                sum,
+                wrong,
+                refused: 0,
+            };
+            assert_eq!(found, seen(given), "{what}: tasks of lane {lane}");
+            for thread in self.threads_of(self.scopes.0, lane) {
+                let answers = Seen {
+                    refused: 0,
+                    ..ours.0[thread]
+                };
+                assert_eq!(answers, seen(all.clone()), "{what}: answers of lane {lane}");
             }
         }
     }
