@@ -108,7 +108,7 @@ fn a_graph_keeps_nothing_in_the_cache() {
         let runtime = DeviceRuntime::load(gpu, Some(&library)).unwrap();
         std::fs::remove_file(library).unwrap();
         let stop = StopWord::new(Placement::Pinned(gpu)).unwrap();
-        let ran = module.run_repeating(&[launch], &stop, &runtime, &[], &watch());
+        let ran = module.run_repeating(&[launch], None, &stop, &runtime, &[], &watch());
         match ran {
             Err(Error::Gpu(GpuError::BadGraph { why })) => assert!(why.contains("L2 cache")),
             other => panic!("{other:?}"),
