@@ -32,6 +32,7 @@ impl ActiveLaunched<'_> {
     const WRONG: u32 = 2;
     const NEXT: u32 = 3;
 
+    #[inline(always)]
     fn run(&self) {
         let task = self.task;
         let own = thread::index();
@@ -71,6 +72,7 @@ impl ActiveLaunched<'_> {
     }
 
     /// Whether a task is what its message says; each of so many threads compares its part of the payload.
+    #[inline(always)]
     fn is_right(&self, message: Message, own: u32, threads: u32) -> bool {
         let task = self.task;
         let mut right = task.function() == message.function();
