@@ -129,9 +129,13 @@ impl<'a> LaunchedTask<'a> {
     /// read and write these bytes.
     #[inline(always)]
     pub fn payload(self) -> (*mut u8, u32) {
-        let address = self.load(PAYLOAD) as usize;
-        let bytes = self.load(BYTES) as u32;
-        (core::ptr::with_exposed_provenance_mut(address), bytes)
+        match self.load(BYTES) as u32 {
+            0 => (core::ptr::null_mut(), 0),
+            bytes => {
+                let address = self.load(PAYLOAD) as usize;
+                (core::ptr::with_exposed_provenance_mut(address), bytes)
+            }
+        }
     }
 
     /// Says what the task answers with: a value, or the code of a failure. One thread of the kernel does so; of several
@@ -199,8 +203,8 @@ impl<'a> LaunchedTask<'a> {
         self.store(LANE, lane.into());
         let function = u64::from(task.function()) << 32;
         self.store(FUNCTION, function | u64::from(task.value()));
-        let (payload, bytes) = task.payload();
-        self.store(PAYLOAD, payload.expose_provenance() as u64);
+        let (address, bytes) = task.payload_at();
+        self.store(PAYLOAD, address);
         self.store(BYTES, bytes.into());
         self.store(RESULT, 0);
         let mut number = 0;

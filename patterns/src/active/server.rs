@@ -110,20 +110,28 @@ impl Task<'_> {
     /// buffer for one task at a time.
     #[inline(always)]
     pub fn payload(&self) -> (*mut u8, u32) {
+        match self.payload_at() {
+            (_, 0) => (core::ptr::null_mut(), 0),
+            (address, bytes) => (
+                core::ptr::with_exposed_provenance_mut(address as usize),
+                bytes,
+            ),
+        }
+    }
+
+    /// The same, with the first byte's address; 0 and 0 without a payload.
+    #[inline(always)]
+    pub(super) fn payload_at(&self) -> (u64, u32) {
         if !self.has_payload() {
-            return (core::ptr::null_mut(), 0);
+            return (0, 0);
         }
         let place = PayloadWord(load_item(self.slot, 0));
         // Once more: the slot is memory that the other end may write, though it should not.
         if self.buffers.check(place).is_err() {
-            return (core::ptr::null_mut(), 0);
+            return (0, 0);
         }
         let entry = self.buffers.get(place.buffer());
-        let address = entry.address as usize + place.offset() as usize;
-        (
-            core::ptr::with_exposed_provenance_mut(address),
-            place.length(),
-        )
+        (entry.address + u64::from(place.offset()), place.length())
     }
 }
 
