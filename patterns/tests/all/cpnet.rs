@@ -4,7 +4,8 @@
 use warpbell::Deadline;
 use warpbell_host_init::soft::{SoftGpuOptions, SoftOptions};
 use warpbell_host_init::{
-    Device, Grid, Kernels, Launch, Nic, Node, Placement, ProtectionDomain, Shared, entry,
+    Device, Error as StartError, Grid, Kernels, Launch, Nic, Node, Placement, ProtectionDomain,
+    Shared, entry,
 };
 use warpbell_kernels::cpnet::{Ping, cpnet_ping};
 use warpbell_kernels::outcome::{Failure, Outcome};
@@ -180,6 +181,17 @@ fn bad_numbers_are_named() {
         Err(Error::Cpnet(error)) => error,
         other => panic!("{other:?}"),
     };
+    for beyond in [
+        pes[0].write(buffer, &[0; 4]),
+        pes[0].read(buffer, &mut [0; 4]),
+    ] {
+        match beyond {
+            Err(Error::Start(StartError::OutOfRange { bytes, len, .. })) => {
+                assert_eq!((bytes, len), (4, 3));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
     let full = CpnetError::HeapFull {
         bytes: 93,
         left: 92,

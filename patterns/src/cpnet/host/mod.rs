@@ -14,7 +14,7 @@ use warpbell::{QueueError, SendQueueHandle, Slice};
 #[cfg(feature = "ranks")]
 use warpbell_host_init::World;
 use warpbell_host_init::{
-    Access, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, Shared,
+    Access, Error as StartError, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, Shared,
 };
 
 pub use error::CpnetError;
@@ -220,17 +220,17 @@ impl Cpnet {
     /// Copies bytes of this PE's part of an allocation out, from its beginning.
     ///
     /// # Errors
-    /// As [`MemoryRegion::read`].
+    /// As [`MemoryRegion::read`], for bytes outside of the allocation too.
     pub fn read(&self, from: Symmetric<'_>, into: &mut [u8]) -> Result<(), Error> {
-        Ok(self.heap.read(from.offset() as usize, into)?)
+        Ok(self.heap.read(place(from, into.len())?, into)?)
     }
 
     /// Copies bytes into this PE's part of an allocation, from its beginning.
     ///
     /// # Errors
-    /// As [`MemoryRegion::write`].
+    /// As [`MemoryRegion::write`], for bytes outside of the allocation too.
     pub fn write(&self, to: Symmetric<'_>, from: &[u8]) -> Result<(), Error> {
-        Ok(self.heap.write(to.offset() as usize, from)?)
+        Ok(self.heap.write(place(to, from.len())?, from)?)
     }
 
     /// Its queues, at `group * pes + pe`: what the proxy has done for each.
@@ -257,6 +257,20 @@ impl fmt::Debug for Cpnet {
             .field("pes", &self.heaps.len())
             .field("queues", &self.queues.len())
             .finish_non_exhaustive()
+    }
+}
+
+/// Where so many bytes of an allocation begin in the heap.
+fn place(of: Symmetric<'_>, bytes: usize) -> Result<usize, Error> {
+    let len = of.bytes() as usize;
+    match bytes <= len {
+        true => Ok(of.offset() as usize),
+        false => Err(StartError::OutOfRange {
+            offset: 0,
+            bytes,
+            len,
+        }
+        .into()),
     }
 }
 
