@@ -6,7 +6,7 @@ use warpbell::{
     Block, Deadline, Exclusive, GpuShared, SendQueueHandle, Sharing, Slice, Thread, Word64, block,
     kernel, thread,
 };
-use warpbell_patterns::trigger::{Tag, TriggerHandle};
+use warpbell_patterns::trigger::{Error, JointHandle, JointTriggers, Tag, TriggerHandle};
 
 use crate::outcome::{Failure, Outcome};
 use crate::place::Place;
@@ -264,6 +264,101 @@ pub fn trigger_cost_ready(p: TriggerCost<'_>) {
 /// Measures triggers.
 #[kernel]
 pub fn trigger_cost_triggers(p: TriggerCost<'_>) {
+    p.outcome.record(|| p.trigger());
+}
+
+/// Triggers of what the host registers while the kernel runs, by one thread.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct JointCost<'a> {
+    /// Under tag 0 the host registers an operation that wants one trigger, again and again; under tag 1 one that is never
+    /// sent; under tag 2 none.
+    pub triggers: JointHandle<'a>,
+    /// What is written: its first word changes.
+    pub value: Place,
+    /// Triggers of each kind before those that count.
+    pub warm_up: u32,
+    /// Triggers that count.
+    pub rounds: u32,
+    /// Microseconds that a wait may take.
+    pub limit_us: u64,
+    /// Takes the cycles of each trigger that counts: those of [`JointCost::NOTHING`], then those of the next.
+    pub cycles: Slice<'a, Word64>,
+    /// What became of it.
+    pub outcome: &'a Outcome,
+}
+
+impl JointCost<'_> {
+    /// The clock, and the store of the value.
+    pub const NOTHING: u64 = 0;
+    /// A trigger that sends.
+    pub const SENDING: u64 = 1;
+    /// One that counts.
+    pub const COUNTING: u64 = 2;
+    /// One that comes before its operation.
+    pub const EARLY: u64 = 3;
+    /// How many ways there are.
+    pub const WAYS: u64 = 4;
+
+    #[inline(always)]
+    fn trigger(&self) -> Result<(), Failure> {
+        let (limit, value) = (Deadline::after_us(self.limit_us), self.value.part(0, 1)?);
+        let triggers = self.triggers.open()?;
+        for round in 0..self.all() {
+            let began = TriggerCost::begin(value, round);
+            self.note(Self::NOTHING, round, thread::cycles() - began);
+        }
+        for round in 0..self.all() {
+            self.await_operation(triggers, limit)?;
+            let began = TriggerCost::begin(value, round);
+            let ticket = triggers.trigger::<Thread>(0)?;
+            let cycles = thread::cycles() - began;
+            triggers.wait(ticket, limit)?;
+            self.note(Self::SENDING, round, cycles);
+        }
+        for round in 0..self.all() {
+            let began = TriggerCost::begin(value, round);
+            let _ = triggers.trigger::<Thread>(1)?;
+            self.note(Self::COUNTING, round, thread::cycles() - began);
+        }
+        for round in 0..self.all() {
+            let began = TriggerCost::begin(value, round);
+            let _ = triggers.trigger::<Thread>(2)?;
+            self.note(Self::EARLY, round, thread::cycles() - began);
+        }
+        Ok(())
+    }
+
+    /// Waits until the host has registered the next operation of tag 0.
+    #[inline(always)]
+    fn await_operation(&self, triggers: JointTriggers<'_>, limit: Deadline) -> Result<(), Failure> {
+        let mut wait = limit.wait();
+        while triggers.counter(0)?.missing() == 0 {
+            if wait.expired() {
+                return Err(Error::NotRegistered.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a trigger took.
+    #[inline(always)]
+    fn note(&self, way: u64, round: u32, cycles: u64) {
+        if let Some(round) = round.checked_sub(self.warm_up) {
+            let place = way * u64::from(self.rounds) + u64::from(round);
+            self.cycles.store(place, cycles);
+        }
+    }
+
+    #[inline(always)]
+    fn all(&self) -> u32 {
+        self.warm_up + self.rounds
+    }
+}
+
+/// Measures triggers of what the host registers meanwhile.
+#[kernel]
+pub fn trigger_cost_joint(p: JointCost<'_>) {
     p.outcome.record(|| p.trigger());
 }
 

@@ -22,6 +22,8 @@ pub enum LeftOut {
     EvenRelease,
     /// Every acquire fence.
     Acquire,
+    /// What a full fence has beyond an acquire and a release: the one order for all.
+    Full,
     /// What a store with release has of it: its order.
     ReleaseStores,
 }
@@ -257,7 +259,10 @@ pub fn fence_acquire_release(reach: Reach) {
 /// Every earlier access before every later one, in one order for all within `reach`.
 #[inline(always)]
 pub fn fence_full(_reach: Reach) {
-    fence(Ordering::SeqCst);
+    fence(match LEFT_OUT.get() {
+        Some(LeftOut::Full) => Ordering::AcqRel,
+        _ => Ordering::SeqCst,
+    });
 }
 
 /// Stores to a doorbell register; orders nothing by itself.

@@ -14,6 +14,7 @@
 //! | [`Receive`] | posts receives and takes messages |
 //! | [`Round`] | counts on, in a graph that launches itself |
 //! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
+//! | [`TriggerJoint`] | triggers what the host registers while it runs |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
 //! | [`Trouble`] | stays, panics, or writes where there is no memory |
 
@@ -31,6 +32,7 @@ mod receive;
 mod requests;
 mod round;
 mod trigger_chain;
+mod trigger_joint;
 mod trigger_storm;
 mod trouble;
 
@@ -55,5 +57,6 @@ pub use requests::{
 };
 pub use round::{Round, suite_round};
 pub use trigger_chain::{TriggerChain, suite_trigger_chain};
+pub use trigger_joint::{TriggerJoint, suite_trigger_joint};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};
 pub use trouble::{Stray, Trouble, TroubleKind, suite_stray, suite_trouble};

@@ -7,19 +7,19 @@ use warpbell_kernels::launched::{LaunchedWork, active_launched_accumulate};
 use warpbell_kernels::outcome::Failure;
 use warpbell_kernels::suite::{
     ActiveAsk, ActiveServe, AskStep, Caught, Ending, EndingWords, GaspiStorm, Mode, Output,
-    ScopeKind, SharingKind, TriggerStorm, suite_active_ask, suite_active_serve, suite_gaspi_storm,
-    suite_trigger_storm,
+    ScopeKind, SharingKind, TriggerJoint, TriggerStorm, suite_active_ask, suite_active_serve,
+    suite_gaspi_storm, suite_trigger_joint, suite_trigger_storm,
 };
 use warpbell_kernels::trigger::{
-    Listing, TriggerCost, trigger_cost_posts, trigger_cost_ready, trigger_cost_triggers,
-    trigger_kernel, trigger_work_groups, trigger_work_items,
+    JointCost, Listing, TriggerCost, trigger_cost_joint, trigger_cost_posts, trigger_cost_ready,
+    trigger_cost_triggers, trigger_kernel, trigger_work_groups, trigger_work_items,
 };
 use warpbell_patterns::active::{InitiatorHandle, LaunchedTask, RECORD_WORDS};
 use warpbell_patterns::inbound::FlushHandle;
 
 use crate::guarded::{
-    Guarded, LIMIT_US, LOCAL, REMOTE, UNCHANGED, WORDS, lanes, refuses, run, stop, tags, target,
-    with_segment,
+    Guarded, LIMIT_US, LOCAL, REMOTE, UNCHANGED, WORDS, joint_tags, lanes, refuses, run, stop,
+    tags, target, with_segment,
 };
 
 #[test]
@@ -58,6 +58,17 @@ fn triggering_kernels_go_to_words_that_are_there() {
             });
         });
     }
+    refuses(&memory, 0, (1, 1), |outcome| {
+        trigger_cost_joint(JointCost {
+            triggers: joint_tags(3),
+            value: memory.place(0),
+            warm_up: 0,
+            rounds: 1,
+            limit_us: LIMIT_US,
+            cycles: Slice::new(&[]),
+            outcome,
+        });
+    });
 }
 
 fn initiator() -> InitiatorHandle<'static> {
@@ -229,6 +240,21 @@ fn the_suites_storms_go_to_words_that_are_there() {
                 words: REMOTE,
                 order: Slice::new(&[]),
                 begun: memory.place(WORDS),
+                limit_ms: 1,
+                endings,
+            });
+        });
+    }
+    for (tags_there, scopes) in [(65, 1), (13, 5), (u32::MAX, u32::MAX)] {
+        suite_refuses(&memory, there, (2, 1), |endings| {
+            suite_trigger_joint(TriggerJoint {
+                triggers: joint_tags(tags_there),
+                scope,
+                turns: 1,
+                go: Slice::new(&[]),
+                done: Slice::new(&[]),
+                values: memory.place(WORDS),
+                scopes,
                 limit_ms: 1,
                 endings,
             });

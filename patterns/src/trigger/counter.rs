@@ -16,7 +16,7 @@ pub const MAX_THRESHOLD: u32 = (1 << THRESHOLD_BITS) - 1;
 /// triggers came. The counter is on top, where what does not fit falls off instead of running into its neighbour.
 const END_BITS: u32 = 16;
 const THRESHOLD_BITS: u32 = 20;
-const COUNTER_SHIFT: u32 = END_BITS + THRESHOLD_BITS;
+pub(super) const COUNTER_SHIFT: u32 = END_BITS + THRESHOLD_BITS;
 
 /// What a trigger adds.
 const ONE: u64 = 1 << COUNTER_SHIFT;

@@ -1,21 +1,15 @@
 //! A tag: its word, and the queue in which its operation lies.
 
-use core::marker::PhantomData;
-
 use mlx5_wqe::Wqe;
-use warpbell_gpu::arch::{Reach, RingBlock, Word32, Word64, fence_acquire};
+use warpbell_gpu::arch::{Reach, Word64, fence_acquire};
 
 use super::counter::{Counter, CounterWord};
 use super::error::Error;
+use super::queue::TagQueue;
 use crate::words::{compare_exchange64, store_release64};
-use warpbell::Deadline;
-use warpbell::QueueState;
 use warpbell::held::{self, Outcome};
 use warpbell::thread::kept;
-use warpbell::{
-    CompletionKind, CompletionParts, CompletionSlot, DoorbellPage, FenceReach, SendDoorbell,
-    SendParts, SendQueueHandle,
-};
+use warpbell::{Deadline, SendQueueHandle};
 
 /// A tag, 128 bytes: the word that triggers add to, and where the queue of its own lies.
 ///
@@ -26,42 +20,15 @@ pub struct TriggerEntry<'a> {
     counter: CounterWord,
     /// 1 while somebody registers.
     registering: Word64,
-    ring: *mut RingBlock,
-    record: *const Word32,
-    doorbell: *const Word64,
-    completion: *const CompletionSlot,
-    completion_record: *const Word32,
-    state: *const QueueState,
-    max_message: u32,
-    qpn: u32,
-    depth_log2: u8,
-    /// [`FenceReach`] as a number.
-    reach: u8,
-    /// [`SendDoorbell`] as a number.
-    send_doorbell: u8,
-    /// 1 if another queue starts this one, and nobody rings it.
-    managed: u8,
-    /// [`DoorbellPage`] as a number.
-    doorbell_page: u8,
-    unused: [u8; 3],
-    _queue: PhantomData<&'a QueueState>,
+    queue: TagQueue<'a>,
 }
 
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<TriggerEntry>() == 128);
     assert!(core::mem::offset_of!(TriggerEntry, registering) == 8);
-    assert!(core::mem::offset_of!(TriggerEntry, ring) == 16);
-    assert!(core::mem::offset_of!(TriggerEntry, state) == 56);
-    assert!(core::mem::offset_of!(TriggerEntry, max_message) == 64);
-    assert!(core::mem::offset_of!(TriggerEntry, depth_log2) == 72);
-    assert!(core::mem::offset_of!(TriggerEntry, managed) == 75);
+    assert!(core::mem::offset_of!(TriggerEntry, queue) == 16);
 };
-
-// SAFETY: the pointers lead to what a `SendQueueHandle` may be used for from any thread; it was made from one.
-unsafe impl Send for TriggerEntry<'_> {}
-// SAFETY: as for `Send`; what changes are atomic words.
-unsafe impl Sync for TriggerEntry<'_> {}
 
 impl<'a> TriggerEntry<'a> {
     /// A tag for a queue: [`Counter::FRESH`] for an unused one.
@@ -70,93 +37,34 @@ impl<'a> TriggerEntry<'a> {
     /// [`check`](SendQueueHandle::check) accepts the queue's handle. Its completions are a ring of as many entries as it has blocks, in which the next CQE has the number that
     /// the next WQE has; its ring is as `counter` says, and nobody else uses the queue as long as the entry is used.
     pub unsafe fn new(queue: SendQueueHandle<'a>, counter: Counter) -> Self {
-        let parts = queue.parts();
         Self {
             counter: CounterWord::new(counter),
             registering: Word64::new(0),
-            ring: parts.ring,
-            record: parts.record,
-            doorbell: parts.doorbell,
-            completion: parts.completions.ring,
-            completion_record: parts.completions.record,
-            state: parts.state,
-            max_message: parts.max_message,
-            qpn: parts.qpn,
-            depth_log2: parts.depth_log2,
-            reach: parts.reach as u8,
-            send_doorbell: parts.send_doorbell as u8,
-            managed: 0,
-            doorbell_page: parts.doorbell_page as u8,
-            unused: [0; 3],
-            _queue: PhantomData,
+            queue: TagQueue::new(queue),
         }
     }
 
     /// The same for a queue that another one starts: kernels may wait for its operations, and register none.
     pub fn managed(self) -> Self {
-        Self { managed: 1, ..self }
+        Self {
+            queue: self.queue.managed(),
+            ..self
+        }
     }
 
     /// The entry in words, in the order of its bytes on a little-endian machine, as the host writes it into the memory
     /// of a GPU.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn to_words(&self) -> [u64; 16] {
-        let numbers = [
-            self.depth_log2,
-            self.reach,
-            self.send_doorbell,
-            self.managed,
-            self.doorbell_page,
-        ];
-        let [depth_log2, reach, send_doorbell, managed, page] = numbers.map(u64::from);
         let mut words = [0; 16];
-        words[..10].copy_from_slice(&[
-            self.counter.load().to_bits(),
-            0,
-            self.ring.expose_provenance() as u64,
-            self.record.expose_provenance() as u64,
-            self.doorbell.expose_provenance() as u64,
-            self.completion.expose_provenance() as u64,
-            self.completion_record.expose_provenance() as u64,
-            self.state.expose_provenance() as u64,
-            u64::from(self.qpn) << 32 | u64::from(self.max_message),
-            page << 32 | managed << 24 | send_doorbell << 16 | reach << 8 | depth_log2,
-        ]);
+        words[0] = self.counter.load().to_bits();
+        words[2..10].copy_from_slice(&self.queue.to_words());
         words
     }
 
     #[inline(always)]
     pub(super) fn queue(&self) -> SendQueueHandle<'a> {
-        let parts = SendParts {
-            ring: self.ring,
-            record: self.record,
-            doorbell: self.doorbell,
-            completions: CompletionParts {
-                ring: self.completion,
-                record: self.completion_record,
-                depth_log2: self.depth_log2,
-                kind: CompletionKind::Ordinary,
-            },
-            state: self.state,
-            qpn: self.qpn,
-            max_message: self.max_message,
-            depth_log2: self.depth_log2,
-            reach: match self.reach == FenceReach::Gpu as u8 {
-                true => FenceReach::Gpu,
-                false => FenceReach::System,
-            },
-            send_doorbell: match self.send_doorbell == SendDoorbell::WithoutRecord as u8 {
-                true => SendDoorbell::WithoutRecord,
-                false => SendDoorbell::WithRecord,
-            },
-            doorbell_page: match self.doorbell_page {
-                page if page == DoorbellPage::Memory as u8 => DoorbellPage::Memory,
-                page if page == DoorbellPage::Uncached as u8 => DoorbellPage::Uncached,
-                _ => DoorbellPage::WriteCombining,
-            },
-        };
-        // SAFETY: the parts of the handle that the entry was made from.
-        unsafe { SendQueueHandle::new(parts) }
+        self.queue.handle()
     }
 
     /// Counts a trigger, and sends the operation if it was the last one missing.
@@ -217,7 +125,7 @@ impl<'a> TriggerEntry<'a> {
         wqes: [Wqe<1>; N],
         deadline: Deadline,
     ) -> Result<(), Error> {
-        if self.managed != 0 {
+        if self.queue.is_managed() {
             return Err(Error::Managed);
         }
         // One at a time, because the ring's slots and the word's low half are whose who registers.
@@ -254,7 +162,7 @@ impl<'a> TriggerEntry<'a> {
     /// Takes the tag for one scope alone.
     #[inline(always)]
     pub(super) fn take(&self) -> Result<Counter, Error> {
-        if self.managed != 0 {
+        if self.queue.is_managed() {
             return Err(Error::Managed);
         }
         if compare_exchange64(&self.registering, 0, 1, Reach::Gpu).is_err() {
@@ -309,18 +217,28 @@ impl<'a> TriggerEntry<'a> {
                 outcome = look();
             }
         }
-        match outcome {
-            Outcome::Done => {
-                // The CQE before the data, because the NIC writes the data first; and before the ring's slots are
-                // stored to again.
-                fence_acquire(queue.reach());
-                Ok(())
-            }
-            Outcome::Failed(error) => Err(Error::Failed(error)),
-            Outcome::UnderWay => Err(match now().missing() {
-                0 => Error::Timeout,
-                missing => Error::Untriggered { missing },
-            }),
+        ended(queue, outcome, now)
+    }
+}
+
+/// How a wait ends that found this, where `now` gives the tag's counter as it is now.
+#[inline(always)]
+pub(super) fn ended(
+    queue: &SendQueueHandle<'_>,
+    outcome: Outcome,
+    now: impl Fn() -> Counter,
+) -> Result<(), Error> {
+    match outcome {
+        Outcome::Done => {
+            // The CQE before the data, because the NIC writes the data first; and before the ring's slots are
+            // stored to again.
+            fence_acquire(queue.reach());
+            Ok(())
         }
+        Outcome::Failed(error) => Err(Error::Failed(error)),
+        Outcome::UnderWay => Err(match now().missing() {
+            0 => Error::Timeout,
+            missing => Error::Untriggered { missing },
+        }),
     }
 }

@@ -42,7 +42,8 @@ pub enum Error {
     /// An atomic on an address that is not aligned to its size.
     #[error("an atomic that is not aligned to its size")]
     Misaligned,
-    /// No operation was ever registered under the tag.
+    /// No operation was ever registered under the tag; or, where the host registers while kernels run, none that takes
+    /// the triggers so far.
     #[error("no operation is registered")]
     NotRegistered,
     /// Somebody else is registering under the tag.
@@ -60,6 +61,13 @@ pub enum Error {
     /// The NIC starts the tag's operations, once those of another tag are done: the host alone registers them.
     #[error("the NIC starts the tag's operations, which the host registers")]
     Managed,
+    /// The host has closed the tag: it registers no more operations under it.
+    #[error("the host registers no more operations under the tag")]
+    Closed,
+    /// The operation is registered, but threads kept triggering the tag until the deadline, so that the host does not
+    /// know yet whether one of them rings. The host settles that later.
+    #[error("the operation is registered; threads kept triggering, so settle later who rings")]
+    Unsettled,
     /// The tag's queue has failed; the host makes it anew.
     #[error("the tag's queue has failed: {0}")]
     Failed(QueueError),
@@ -86,6 +94,8 @@ error_words! {
     10 => Timeout,
     11 => Managed,
     12 => Elsewhere,
+    13 => Closed,
+    14 => Unsettled,
 }
 
 impl From<PostError> for Error {

@@ -41,6 +41,8 @@
 //! | `table` | the calls |
 //! | `look` | a tag that was looked at before the work that its trigger ends |
 //! | `own` | a tag that one thread, warp or block has to itself |
+//! | `queue` | where a tag's queue lies |
+//! | `joint` | tags under which the host registers while kernels run |
 //! | `error` | what is wrong |
 
 mod counter;
@@ -49,16 +51,22 @@ mod error;
 mod handle;
 #[cfg(feature = "host")]
 pub mod host;
+mod joint;
 mod look;
 mod own;
+mod queue;
 mod table;
 
 pub use counter::{Counter, MAX_THRESHOLD};
 pub use entry::TriggerEntry;
 pub use error::Error;
 pub use handle::TriggerHandle;
+#[cfg(not(target_arch = "nvptx64"))]
+pub use joint::Ringer;
+pub use joint::{JointHandle, JointTag, JointTicket, JointTriggers};
 pub use look::Look;
 pub use own::OwnTag;
+pub use queue::TagQueue;
 pub use table::Triggers;
 
 /// Number of a tag, from 0.

@@ -48,6 +48,14 @@ pub enum TriggerError {
         /// The tag.
         tag: Tag,
     },
+    /// A card's doorbell register that is mapped for a GPU's kernels, where the host has to ring, too.
+    #[error(
+        "the doorbell of tag {tag} is a card's register, mapped for a GPU's kernels; the host cannot ring it while they run"
+    )]
+    KernelsDoorbell {
+        /// The tag.
+        tag: Tag,
+    },
     /// An operation of a queue that only kernels' triggers start cannot be started by another.
     #[error(
         "the queue pair of tag {tag} is started by triggers; make it with `managed_send` for an operation that follows another"

@@ -2,6 +2,7 @@
 
 mod chain;
 mod error;
+mod joint;
 mod shadow;
 
 use crate::trigger::{Counter, Error as Refused, Tag, TriggerEntry, TriggerHandle};
@@ -9,9 +10,10 @@ use warpbell::CompletionKind;
 use warpbell::wqe::Wqe;
 
 use crate::Error;
-use warpbell_host_init::{Buffer, Error as StartError, QueuePair};
+use warpbell_host_init::{Buffer, Error as StartError, Placement, QueuePair};
 
 pub use error::TriggerError;
+pub use joint::JointTriggers;
 
 use chain::Known;
 use shadow::{Changes, Shadow};
@@ -77,23 +79,11 @@ impl Triggers {
     /// [`TriggerError`] for queue pairs that are refused; [`NotReady`](warpbell_host_init::Error::NotReady) for one
     /// that is not connected; those of [`Buffer::placed`].
     pub fn new(pairs: Vec<QueuePair>) -> Result<Self, Error> {
-        let tags = pairs.len();
-        let home = match pairs.first() {
-            Some(pair) if tags <= MAX_TAGS as usize => pair.state_placement(),
-            _ => {
-                return Err(TriggerError::Tags {
-                    tags,
-                    limit: MAX_TAGS,
-                }
-                .into());
-            }
-        };
+        let home = home_of(&pairs)?;
         for (tag, pair) in (0..).zip(&pairs) {
-            if pair.state_placement() != home {
-                return Err(TriggerError::Elsewhere { tag }.into());
-            }
             check(tag, pair)?;
         }
+        let tags = pairs.len();
         let triggers = Self {
             entries: Buffer::placed(home, tags * ENTRY)?,
             known: vec![Known::default(); tags],
@@ -239,6 +229,22 @@ fn store(pair: &QueuePair, changes: &Changes) -> Result<(), Error> {
         unsafe { pair.write_send(*slot, block) }?;
     }
     Ok(())
+}
+
+/// Where the kernels have the queues' states that are to trigger all these.
+fn home_of(pairs: &[QueuePair]) -> Result<Placement, Error> {
+    let tags = pairs.len();
+    let limit = MAX_TAGS;
+    let home = match pairs.first() {
+        Some(pair) if tags <= limit as usize => pair.state_placement(),
+        _ => return Err(TriggerError::Tags { tags, limit }.into()),
+    };
+    for (tag, pair) in (0..).zip(pairs) {
+        if pair.state_placement() != home {
+            return Err(TriggerError::Elsewhere { tag }.into());
+        }
+    }
+    Ok(home)
 }
 
 /// Refuses a queue pair that makes no tag.
