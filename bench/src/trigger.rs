@@ -1,23 +1,27 @@
 //! Triggered operations: the levels of GPU-TN's listing, what a trigger costs, and chains that the NIC starts itself.
 
+use std::thread;
+
+use crate::nodes;
 use crate::run::interrupt;
 use crate::run::launch::{LIMIT_US, said};
 use crate::run::memory::Memory;
 use crate::run::statistics::percentile;
 use serde::Serialize;
 use warpbell::wqe::Wqe;
-use warpbell::{SendDoorbell, Slice};
+use warpbell::{Deadline, SendDoorbell, Slice};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::trigger::{
-    Listing, TriggerCost, TriggerHops, trigger_cost_posts, trigger_cost_ready,
-    trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts, trigger_kernel,
-    trigger_work_groups, trigger_work_items,
+    JointCost, Listing, TriggerCost, TriggerHops, trigger_cost_joint, trigger_cost_posts,
+    trigger_cost_ready, trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts,
+    trigger_kernel, trigger_work_groups, trigger_work_items,
 };
 use warpbell_patterns::trigger::MAX_THRESHOLD;
-use warpbell_patterns::trigger::host::Triggers;
+use warpbell_patterns::trigger::host::{JointTriggers, Triggers};
+use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::Error;
 use crate::samples::sorted;
@@ -291,6 +295,82 @@ impl CostCase {
             sending_looked_ratio: ratio(trigger_sending_looked, post_shared),
             sending_own_ratio: ratio(trigger_sending_own, post_exclusive),
             counting_ratio: ratio(trigger_counting, post_shared),
+        }))
+    }
+}
+
+/// What a trigger costs where the host registers while the kernel runs, its words in memory that both reach; the unit and
+/// the rest as of [`Costs`].
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct JointCosts {
+    /// A trigger that sends the write.
+    pub sending: u64,
+    /// A trigger that counts, because others are missing.
+    pub counting: u64,
+    /// A trigger that comes before its operation.
+    pub early: u64,
+}
+
+impl CostCase {
+    /// Measures triggers of what the host registers meanwhile; none if the NIC has no queues without a record.
+    ///
+    /// # Errors
+    /// A kernel that failed; a registration that did.
+    pub fn measure_joint(&self, node: &Node) -> Result<Option<JointCosts>, Error> {
+        let mut sides = Sides::new(&nodes::reaching(node, MemoryScope::System)?)?;
+        let without = self.send_doorbell == SendDoorbell::WithoutRecord;
+        if without && !sides.near.device().limits().without_record {
+            return Ok(None);
+        }
+        sides.config.send_doorbell = self.send_doorbell;
+        let kind = QueuePairConfig {
+            placement: Some(node.placement()),
+            ..sides.config
+        };
+        let pairs = (0..3).map(|_| sides.connected_as(&kind));
+        let (near, _far) = pairs.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
+        let triggers = JointTriggers::new(near)?;
+        let bytes = self.bytes as usize;
+        let source = Memory::new(&sides.near, node.nic_placement(), bytes)?;
+        let target = Memory::new(&sides.far, node.nic_placement(), bytes)?;
+        let write = Wqe::write(source.local(0, bytes), target.remote(0));
+        let limit = Deadline::after_us(LIMIT_US);
+        // More than it ever gets.
+        triggers.register(1, MAX_THRESHOLD, [write], limit)?;
+        let outcome = node.shared(Outcome::new())?;
+        let rounds = self.rounds as usize;
+        let cycles = node.words(JointCost::WAYS as usize * rounds)?;
+        let parameters = JointCost {
+            triggers: triggers.handle(),
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            value: unsafe { source.place() },
+            warm_up: self.warm_up,
+            rounds: self.rounds,
+            limit_us: LIMIT_US,
+            cycles: Slice::new(&cycles),
+            outcome: &outcome,
+        };
+        let pairs: Vec<_> = triggers.queue_pairs().collect();
+        let launch = Launch::new(entry!(trigger_cost_joint), Grid::ONE_THREAD, parameters);
+        thread::scope(|scope| {
+            let registering = scope.spawn(|| {
+                (0..self.warm_up + self.rounds)
+                    .try_for_each(|_| triggers.register(0, 1, [write], limit).map(drop))
+            });
+            let ran = run(node, "the measurement", launch, &pairs, &outcome);
+            let registered = registering.join().expect("a thread that registers");
+            ran.and(Ok(registered?))
+        })?;
+        let median = |way: u64| {
+            let all = cycles.iter().skip(way as usize * rounds).take(rounds);
+            percentile(&sorted(all), 50)
+        };
+        let nothing = median(JointCost::NOTHING);
+        let cost = |way| median(way).saturating_sub(nothing);
+        Ok(Some(JointCosts {
+            sending: cost(JointCost::SENDING),
+            counting: cost(JointCost::COUNTING),
+            early: cost(JointCost::EARLY),
         }))
     }
 }

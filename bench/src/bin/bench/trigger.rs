@@ -9,7 +9,7 @@ use warpbell_bench::run::machine::Machine;
 use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::{interrupt, place};
 use warpbell_bench::setting::Setting;
-use warpbell_bench::trigger::{CostCase, Costs, HopCase, Hops, Level, Sent, send};
+use warpbell_bench::trigger::{CostCase, Costs, HopCase, Hops, JointCosts, Level, Sent, send};
 use warpbell_host_init::Grid;
 
 /// Measures triggered operations.
@@ -62,6 +62,8 @@ struct Document<'d> {
     costs: Option<Costs>,
     /// Of queues without a doorbell record; none if the NIC has none.
     costs_without_record: Option<Costs>,
+    /// Where the host registers while the kernel runs, of queues with a doorbell record.
+    costs_joint: Option<JointCosts>,
     /// None if the NIC lets no queue start another.
     hops: Option<Hops>,
 }
@@ -90,6 +92,18 @@ fn print(screen: &Screen, which: &str, costs: &Costs, unit: &str) {
         costs.counting_ratio,
         costs.sending_own_ratio
     ));
+}
+
+/// Shows what triggers cost where the host registers meanwhile.
+fn print_joint(screen: &Screen, costs: &JointCosts, unit: &str) {
+    screen.line(format_args!("the host registers while the kernel runs:"));
+    for (what, cost) in [
+        ("trigger that sends the write", costs.sending),
+        ("trigger that counts", costs.counting),
+        ("trigger before its operation", costs.early),
+    ] {
+        screen.line(format_args!("{what}: median {cost} {unit}"));
+    }
 }
 
 /// Measures.
@@ -124,17 +138,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         None => "ns",
         Some(_) => "cycles",
     };
-    let costs_of = |send_doorbell| {
-        let case = CostCase {
-            rounds: arguments.rounds,
-            warm_up: arguments.warm_up,
-            bytes: arguments.bytes,
-            send_doorbell,
-        };
-        case.measure(node)
+    let case = |send_doorbell| CostCase {
+        rounds: arguments.rounds,
+        warm_up: arguments.warm_up,
+        bytes: arguments.bytes,
+        send_doorbell,
     };
-    let costs = costs_of(SendDoorbell::WithRecord)?;
-    let costs_without_record = costs_of(SendDoorbell::WithoutRecord)?;
+    let costs = case(SendDoorbell::WithRecord).measure(node)?;
+    let costs_without_record = case(SendDoorbell::WithoutRecord).measure(node)?;
+    let costs_joint = case(SendDoorbell::WithRecord).measure_joint(node)?;
     for (which, costs) in [
         ("with a doorbell record", costs),
         ("without one", costs_without_record),
@@ -143,6 +155,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             None => screen.line(format_args!("{which}: this NIC has no such queues")),
             Some(costs) => print(&screen, which, &costs, unit),
         }
+    }
+    if let Some(costs) = costs_joint {
+        print_joint(&screen, &costs, unit);
     }
     screen.step("chain");
     let case = HopCase {
@@ -173,6 +188,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         unit,
         costs,
         costs_without_record,
+        costs_joint,
         hops,
     })?;
     warpbell_bench::run::Error::if_wrong(wrong, all)?;
