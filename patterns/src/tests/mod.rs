@@ -4,6 +4,7 @@ mod active;
 mod chain;
 mod gaspi;
 mod inbound;
+mod joint;
 mod proxy;
 mod rig;
 mod trigger;

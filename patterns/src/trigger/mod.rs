@@ -8,8 +8,9 @@
 //! An operation may also go once another tag's is done, which the NIC sees to by itself: the host registers it so, and
 //! kernels only wait for it.
 //!
-//! The host makes the tags (`warpbell-host-init`, `Triggers`), registers before a launch, and hands kernels a
-//! [`TriggerHandle`]. Kernels trigger, and may register, too:
+//! The host makes the tags (module `host`, `Triggers`), registers before a launch, and hands kernels a [`TriggerHandle`].
+//! Kernels trigger, and may register, too. In a table of another kind, of which kernels get a [`JointHandle`], the host
+//! registers while kernels run. With a [`TriggerHandle`]:
 //!
 //! ```no_run
 //! use warpbell_patterns::trigger::{Error, TriggerHandle};

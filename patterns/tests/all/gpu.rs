@@ -6,12 +6,15 @@
 mod fake;
 
 use fake::with_fake;
+use warpbell::Deadline;
+use warpbell::wqe::Wqe;
 use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::{Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, connect};
 use warpbell_patterns::Error;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 use warpbell_patterns::proxy::host::{ProducerLines, Proxy, ProxyError};
-use warpbell_patterns::trigger::host::Triggers;
+use warpbell_patterns::trigger::host::{JointTriggers, Triggers};
+use warpbell_patterns::trigger::{self, Ringer};
 
 #[test]
 fn what_is_shared_beside_the_queues_states_lies_where_those_are() {
@@ -78,5 +81,33 @@ fn producers_lines_lie_where_the_kernels_have_their_own() {
             })) => assert_eq!((found, asked), (placement, wanted)),
             other => panic!("{other:?}"),
         }
+    });
+}
+
+/// The words are pinned, and the queue's state is in the GPU's memory: the host looks at nothing there.
+#[test]
+fn the_host_registers_for_kernels_of_a_gpu() {
+    let name = "gpu::the_host_registers_for_kernels_of_a_gpu";
+    with_fake(name, "works", || {
+        let gpu = Gpu::open(0).unwrap();
+        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let config = QueuePairConfig {
+            placement: Some(Placement::Pinned(gpu)),
+            ..QueuePairConfig::granting(Access::all())
+        };
+        let mut near = domain.queue_pair(&config).unwrap();
+        let mut far = domain.queue_pair(&config).unwrap();
+        connect(&mut near, &mut far).unwrap();
+        let triggers = JointTriggers::new(vec![near]).unwrap();
+        assert!(matches!(
+            triggers.handle().open(),
+            Err(trigger::Error::Elsewhere)
+        ));
+        let ringer = triggers.register(0, 1, [Wqe::nop()], Deadline::PASSED);
+        assert_eq!(ringer.unwrap(), Ringer::Trigger);
+        let told = triggers.wait(0, Deadline::PASSED).unwrap_err();
+        let expected = trigger::Error::Untriggered { missing: 1 }.to_string();
+        assert!(told.to_string().contains(&expected), "{told}");
     });
 }
