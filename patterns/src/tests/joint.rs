@@ -125,12 +125,14 @@ fn one_thread_of_the_host_registers_at_a_time() {
     thread::scope(|scope| {
         // Waits for the first operation's trigger.
         let other = scope.spawn(|| register(LIMIT));
+        let mut wait = LIMIT.wait();
         loop {
             let error = refusal(register(Deadline::PASSED));
             if error == refused(0, Refused::InUse) {
                 break;
             }
             assert_eq!(error, refused(0, Refused::Untriggered { missing: 1 }));
+            assert!(!wait.expired(), "two threads register");
             thread::yield_now();
         }
         let _ = rig.trigger(0);
