@@ -22,6 +22,7 @@ pub mod goal;
 pub mod parameters;
 pub mod paths;
 pub mod pcie;
+pub mod predict;
 pub mod projection;
 pub mod sensitivity;
 pub mod simulate;

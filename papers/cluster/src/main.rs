@@ -13,6 +13,7 @@ use warpbell_cluster::generate::{self, Algorithm, Reduction};
 use warpbell_cluster::goal::Schedule;
 use warpbell_cluster::parameters::Parameters;
 use warpbell_cluster::paths;
+use warpbell_cluster::predict::{self, Benchmarks};
 use warpbell_cluster::projection;
 use warpbell_cluster::sensitivity;
 use warpbell_cluster::simulate::{Cluster, run};
@@ -104,6 +105,14 @@ enum Action {
         driver: Driver,
         #[command(flatten)]
         setting: Setting,
+    },
+    /// Predicts what `allreduce` measures on one machine, from benchmarks of its parts
+    Predict {
+        /// The folder with the benchmarks' documents
+        folder: PathBuf,
+        /// Cores that the NIC's engine and the kernels' blocks share; 0, if each has its own
+        #[arg(long, default_value_t = 0)]
+        cores: u32,
     },
     /// Prints what the paths of a SmartNIC can carry, alone and together, and what a batch under one doorbell gains
     Paths {
@@ -340,6 +349,13 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
                     effect.parameter, effect.halved, effect.doubled
                 )?;
             }
+        }
+        Action::Predict { folder, cores } => {
+            write!(
+                out,
+                "{}",
+                predict::table(&Benchmarks::read(&folder)?, cores)?
+            )?;
         }
         Action::Paths { headers } => write!(out, "{}", paths::table(headers))?,
         Action::Parameters => write!(out, "{}", Parameters::table())?,

@@ -164,6 +164,18 @@ parameters! {
     /// From a switch's input to its output.
     switch_latency: "ns", 90.0, 0.0..=1e6,
         "assumed: what product briefs of EDR switches say, as that of paper 002's test bed. `--paper`: a star whose centre costs nothing";
+    /// Engines of a software NIC that all nodes share, on one machine. 0: each node has a NIC, as in a cluster.
+    engines: "engines", 0.0, 0.0..=1024.0,
+        "a cluster has none. `cluster predict`: 8 with the NIC in a GPU, else 1 (docs/soft-nic.md)";
+    /// An engine carries a message without a byte.
+    engine_gap: "ns", 0.0, 0.0..=1e6,
+        "measured for `cluster predict`";
+    /// Bits that an engine copies in a nanosecond.
+    engine_rate: "Gbit/s", 1e5, 0.001..=1e5,
+        "measured for `cluster predict`";
+    /// Cores that engines and `calc`s of all nodes share. 0: each has its own.
+    cores: "cores", 0.0, 0.0..=1024.0,
+        "a cluster's nodes share none. `cluster predict`: `--cores`";
 }
 
 impl Parameters {
@@ -264,6 +276,11 @@ impl Parameters {
     pub fn wire(&self, bytes: u64) -> f64 {
         let packets = self.packets(bytes) as f64;
         (bytes as f64 + packets * self.link_header) * 8.0 / self.link_rate
+    }
+
+    /// How long a message occupies an engine (ns).
+    pub fn carried(&self, bytes: u64) -> f64 {
+        self.engine_gap + bytes as f64 * 8.0 / self.engine_rate
     }
 
     /// How many packets of the network a message takes: an empty one takes one.

@@ -1,6 +1,7 @@
 //! The sum of several ranks' vectors, at each of them: by a ring and by recursive doubling, driven by hosts, by the kernel's
 //! posts, by triggered operations, and by way of a proxy.
 
+mod additions;
 mod ranks;
 mod reference;
 mod series;

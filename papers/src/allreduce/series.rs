@@ -97,7 +97,7 @@ impl Series {
         (cases * self.algorithms.len() * self.ways.len()) as u64
     }
 
-    fn case(&self, ranks: u32, bytes: u64) -> Case {
+    pub(super) fn case(&self, ranks: u32, bytes: u64) -> Case {
         let usual = (REPETITION / bytes.max(1)).clamp(1, 64) as u32;
         Case {
             ranks,

@@ -81,6 +81,9 @@ struct Arguments {
     /// For how long, in microseconds
     #[arg(long, value_name = "US", requires = "slow_rank", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     slow_us: Option<u64>,
+    /// Measures the additions of so many ranks by themselves, without queues, for `cluster predict`
+    #[arg(long, conflicts_with_all = ["sizes", "algorithms", "ways", "gpus", "rounds", "repetitions", "slow_rank"])]
+    additions: bool,
     /// Seed of the vectors
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -144,6 +147,11 @@ fn measure(
         straggler: straggler.map(|(rank, delay_us)| Straggler { rank, delay_us }),
         seed: arguments.seed,
     };
+    if arguments.additions {
+        let screen = party.screen(arguments.output.json, 0);
+        let results = series.additions(party, node, &screen)?;
+        return results.end(setting, &series, json!({}), &screen, &arguments.output);
+    }
     let screen = party.screen(arguments.output.json, series.measurements());
     let places: Vec<_> = nodes.iter().map(place::words).collect();
     screen.line(format_args!(

@@ -195,3 +195,37 @@ fn hosts_hear_ctrl_c_within_a_repetition() {
     // No repetition was over.
     assert!(!rows.iter().any(|row| row.contains("by hosts")), "{rows:?}");
 }
+
+/// Sums of two and three ranks at once, in place and to a new place, whose slices divide nothing.
+#[test]
+fn additions_are_measured_by_themselves() {
+    for element in ["f32", "u32"] {
+        let shape = [
+            "--ranks",
+            "2,3",
+            "--blocks",
+            "2",
+            "--threads",
+            "5",
+            "--slice",
+            "72",
+        ];
+        let what = [
+            "--additions",
+            "--element",
+            element,
+            "--seconds",
+            "0.01",
+            "--json",
+        ];
+        let document = document(&run(ALLREDUCE, &[&shape[..], &what].concat()));
+        assert_verified(&document, 8);
+        let rows = document["measured"].as_array().unwrap();
+        for (row, slices) in rows.iter().zip([1, 16].iter().cycle()) {
+            assert_eq!(row["bytes"], 72 * slices);
+            assert!(row["us"].as_f64().unwrap() > 0.0);
+        }
+    }
+    let output = run(ALLREDUCE, &["--additions", "--sizes", "1K"]);
+    assert_eq!(output.status.code(), Some(2));
+}

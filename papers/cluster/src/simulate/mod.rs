@@ -3,18 +3,23 @@
 //! A message occupies each link of its way for the time that its bytes and headers take. Its head goes on as soon as a
 //! link is free, and its tail follows (virtual cut-through). Links serve messages in the order in which their heads
 //! come; buffers are never full, and nothing is lost.
+//!
+//! With `engines` all nodes are on one machine with a software NIC: a switch hands each message to an engine, and `cores`
+//! may limit how many engines and `calc`s run at the same time.
 
+mod machine;
 mod node;
 mod switch;
 mod time;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use nexosim::ports::{EventSinkReader, Output, SinkState, event_queue};
 use nexosim::simulation::{Address, Mailbox, SimInit};
 use nexosim::time::MonotonicTime;
 use serde::{Deserialize, Serialize};
 
+use self::machine::Machine;
 use self::node::Node;
 use self::switch::Switch;
 pub use self::time::Time;
@@ -109,6 +114,15 @@ struct Shared {
     parameters: Parameters,
     costs: Costs,
     routes: Routes,
+    /// The engine has one thread, so that nobody ever waits for it.
+    machine: Mutex<Machine>,
+}
+
+impl Shared {
+    /// Asks the machine that all ranks share.
+    fn machine<R>(&self, ask: impl FnOnce(&mut Machine) -> R) -> R {
+        ask(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// A message on its way.
@@ -142,6 +156,7 @@ pub fn run(cluster: &Cluster, program: Program) -> Result<Outcome, Error> {
     check_ways(&cluster.topology, &routes, &program)?;
     let shared = Arc::new(Shared {
         costs: Costs::of(cluster.driver, &cluster.parameters),
+        machine: Mutex::new(Machine::new(&cluster.parameters)),
         parameters: cluster.parameters.clone(),
         program,
         routes,

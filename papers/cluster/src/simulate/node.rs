@@ -125,7 +125,10 @@ impl Node {
             } => {
                 let (before, after) = shared.costs.calc;
                 let duration = Time::from_nanoseconds(before + nanoseconds as f64 + after);
-                let start = self.streams[stream as usize].serve(now, duration);
+                let stream = &mut self.streams[stream as usize];
+                let from = stream.free_from(now);
+                let start = shared.machine(|machine| machine.compute(from, duration));
+                stream.serve(start, duration);
                 plan(cx, start + duration, operation);
             }
             Operation::Receive { .. } => {

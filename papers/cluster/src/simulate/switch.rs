@@ -7,6 +7,7 @@ use nexosim::model::{Context, Model, schedulable};
 use nexosim::ports::Output;
 use serde::{Deserialize, Serialize};
 
+use super::machine::Machine;
 use super::time::{Server, Time};
 use super::{Flight, Shared};
 
@@ -55,7 +56,10 @@ impl Switch {
         let Some((link, server)) = port.and_then(|port| self.ports.get_mut(port as usize)) else {
             return;
         };
-        let start = server.serve(flight.head + self.latency, flight.duration);
+        let carried = Time::from_nanoseconds(self.shared.parameters.carried(flight.bytes));
+        let carry = |machine: &mut Machine| machine.carry(flight.from, flight.head, carried);
+        let head = self.shared.machine(carry).unwrap_or(flight.head);
+        let start = server.serve(head + self.latency, flight.duration);
         let head = start + self.link_latency;
         link.send(Flight { head, ..flight }).await;
     }

@@ -93,4 +93,9 @@ impl Server {
         self.free = start + duration;
         start
     }
+
+    /// When it could serve what comes at this time.
+    pub(super) fn free_from(&self, at: Time) -> Time {
+        self.free.max(at)
+    }
 }

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-fn cluster(arguments: &[&str]) -> Output {
+pub(crate) fn cluster(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cluster"));
     command.args(arguments).output().unwrap()
 }
 
-fn text(output: &[u8]) -> String {
+pub(crate) fn text(output: &[u8]) -> String {
     String::from_utf8(output.to_vec()).unwrap()
 }
 
 /// An empty folder, or a file's path in it.
-fn place(name: &str) -> PathBuf {
+pub(crate) fn place(name: &str) -> PathBuf {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     if place.exists() {
         std::fs::remove_dir_all(&place).unwrap();

@@ -4,4 +4,5 @@ mod command;
 mod generators;
 mod goal;
 mod judge;
+mod predict;
 mod simulation;
