@@ -61,7 +61,7 @@ pub enum Error {
 pub struct Point {
     /// Nodes, or bytes of a put.
     pub over: u64,
-    /// The time of each driver (µs), in the order of [`Driver::ALL`].
+    /// The time of each driver (µs), in the order in which they were given.
     pub times: Vec<f64>,
 }
 
@@ -164,7 +164,7 @@ impl Figure {
         }
     }
 
-    /// Simulates one place with all drivers, on a fat tree, or on the paper's star.
+    /// Simulates one place with these drivers, on a fat tree, or on the paper's star.
     ///
     /// # Errors
     ///
@@ -173,15 +173,17 @@ impl Figure {
         self,
         over: u64,
         parameters: &Parameters,
+        drivers: &[Driver],
         star: bool,
         seed: u64,
     ) -> Result<Point, Error> {
-        let times = times(self.schedule(over, parameters)?, parameters, star, seed)?;
+        let schedule = self.schedule(over, parameters)?;
+        let times = times(schedule, parameters, drivers, star, seed)?;
         Ok(Point { over, times })
     }
 }
 
-/// The time (µs) of a schedule with each driver, in the order of [`Driver::ALL`], on a fat tree, or on the paper's star.
+/// The time (µs) of a schedule with each of these drivers, on a fat tree, or on the paper's star.
 ///
 /// # Errors
 ///
@@ -189,6 +191,7 @@ impl Figure {
 pub fn times(
     schedule: Schedule,
     parameters: &Parameters,
+    drivers: &[Driver],
     star: bool,
     seed: u64,
 ) -> Result<Vec<f64>, Error> {
@@ -199,11 +202,11 @@ pub fn times(
         false => Topology::fat_tree(hosts)?,
     };
     let mut times = Vec::new();
-    for driver in Driver::ALL {
+    for driver in drivers {
         let cluster = Cluster {
             topology: topology.clone(),
             parameters: parameters.clone(),
-            driver,
+            driver: *driver,
             seed,
         };
         times.push(run(&cluster, program.clone())?.end().microseconds());
@@ -212,10 +215,10 @@ pub fn times(
 }
 
 /// A figure's points as CSV.
-pub fn csv(figure: Figure, points: &[Point]) -> String {
+pub fn csv(figure: Figure, drivers: &[Driver], points: &[Point]) -> String {
     let mut csv = figure.over().to_owned();
     // A String takes everything.
-    for driver in Driver::ALL {
+    for driver in drivers {
         let _ = write!(csv, ",{} (µs)", driver.name());
     }
     csv.push('\n');
@@ -230,8 +233,8 @@ pub fn csv(figure: Figure, points: &[Point]) -> String {
 }
 
 /// A figure's points as a drawing.
-pub fn svg(figure: Figure, points: &[Point], subtitle: &str) -> String {
-    let curves = Driver::ALL.iter().enumerate().map(|(number, driver)| {
+pub fn svg(figure: Figure, drivers: &[Driver], points: &[Point], subtitle: &str) -> String {
+    let curves = drivers.iter().enumerate().map(|(number, driver)| {
         let points = points
             .iter()
             .map(|point| (point.over as f64, point.times[number]));

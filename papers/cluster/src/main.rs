@@ -72,6 +72,9 @@ enum Action {
         /// Which figures; all by default
         #[arg(long, value_delimiter = ',')]
         only: Vec<Figure>,
+        /// Who drives the network; by default host, gds, proxy, triggered and kernel
+        #[arg(long, value_delimiter = ',')]
+        drivers: Vec<Driver>,
         /// Up to how many nodes; Jacobi has at most 4096
         #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u32).range(2..=65_536))]
         nodes: u32,
@@ -283,10 +286,15 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
         Action::Figures {
             out: folder,
             only,
+            drivers,
             nodes,
             setting,
         } => {
             let parameters = setting.parameters()?;
+            let drivers = match drivers.is_empty() {
+                true => Driver::FIGURES.to_vec(),
+                false => drivers,
+            };
             let figures = match only.is_empty() {
                 true => Figure::ALL.to_vec(),
                 false => only,
@@ -304,15 +312,19 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
             for (figure, places) in figures.into_iter().zip(places) {
                 let mut points = Vec::new();
                 for over in places {
-                    points.push(figure.point(over, &parameters, setting.paper, setting.seed)?);
+                    let (star, seed) = (setting.paper, setting.seed);
+                    points.push(figure.point(over, &parameters, &drivers, star, seed)?);
                     // Progress may go nowhere.
                     let _ = writeln!(stderr(), "{}: {over}", figure.name());
                 }
                 let path = folder.join(format!("{}{ending}", figure.name()));
-                fs::write(path.with_extension("csv"), figures::csv(figure, &points))?;
+                fs::write(
+                    path.with_extension("csv"),
+                    figures::csv(figure, &drivers, &points),
+                )?;
                 fs::write(
                     path.with_extension("svg"),
-                    figures::svg(figure, &points, subtitle),
+                    figures::svg(figure, &drivers, &points, subtitle),
                 )?;
             }
         }

@@ -109,6 +109,15 @@ parameters! {
     /// A proxy's thread carries one command from the GPU to the NIC, with the time to build the WQE.
     proxy_gap: "ns", 125.0, 0.0..=1e6,
         "papers/diary/proxy.md: 8.0 million commands a second, 64 under a doorbell";
+    /// Bytes that the host's memory moves in a nanosecond, where there is no GPU.
+    host_memory: "GB/s", 307.2, 1.0..=1e6,
+        "assumed: 8 channels of DDR5-4800. `--paper`: 8 channels of DDR4-2133";
+    /// A thread of the GPU orders its stores before a store to the GPU's own memory.
+    cp_fence: "ns", 376.0, 0.0..=1e6,
+        "papers/measurements/posting.csv: 804.6 cycles of 1.98 GHz (thread, exclusive, without record, steady, device, gpu), less 30 ns for building. `--paper`: as gpu_fence";
+    /// A processor inside the GPU carries one command to the NIC, with the time to build the WQE.
+    cp_gap: "ns", 250.0, 0.0..=1e6,
+        "assumed: twice proxy_gap, as paper 003's command processor has half the clock of its host";
     /// A thread of the GPU builds a WQE and stores its record, each behind a fence for the system. The doorbell's way
     /// across the bus is `pcie_latency`.
     gpu_post: "ns", 1313.0, 0.0..=1e6,
@@ -149,6 +158,9 @@ parameters! {
     /// The NIC finds a trigger in its table.
     nic_trigger: "ns", 50.0, 0.0..=1e6,
         "assumed: some ten cycles of the NIC";
+    /// A NIC's WAIT sees its completion, and the SEND_EN behind it enables a WQE.
+    nic_wait: "ns", 100.0, 0.0..=1e6,
+        "assumed: two entries, each as nic_trigger";
     /// Bits on a link in a nanosecond.
     link_rate: "Gbit/s", 100.0, 0.001..=1e5,
         "paper 003, NIC configuration";
@@ -191,6 +203,8 @@ impl Parameters {
             gpu_gap: 30.0,
             // 8 channels of DDR4-2133.
             gpu_memory: 136.5,
+            host_memory: 136.5,
+            cp_fence: 67.0,
             // No bus, but a way across the chip, assumed to take as long as the L2 cache.
             pcie_latency: 67.0,
             switch_latency: 0.0,

@@ -68,15 +68,15 @@ pub fn points(
         let schedule = generate::all_reduce(count, &reduction)?;
         Ok(Point {
             over: count.into(),
-            times: figures::times(schedule, parameters, star, seed)?,
+            times: figures::times(schedule, parameters, &Driver::FIGURES, star, seed)?,
         })
     };
     counts.map(point).collect()
 }
 
-/// How many times as fast as with the host's driver a workload runs, in the order of [`Driver::ALL`].
+/// How many times as fast as with the host's driver a workload runs, in the order of [`Driver::FIGURES`].
 fn speedups<'p>(workload: &'p Workload, point: &'p Point) -> impl Iterator<Item = f64> + 'p {
-    let host = Driver::ALL
+    let host = Driver::FIGURES
         .iter()
         .position(|driver| *driver == Driver::Host);
     let host = host.map_or(f64::NAN, |host| point.times[host]);
@@ -90,7 +90,7 @@ fn speedups<'p>(workload: &'p Workload, point: &'p Point) -> impl Iterator<Item 
 pub fn csv(points: &[Point]) -> String {
     let mut csv = "workload,nodes,bound (ratio)".to_owned();
     // A String takes everything.
-    for driver in Driver::ALL {
+    for driver in Driver::FIGURES {
         let _ = write!(csv, ",{} (ratio)", driver.name());
     }
     csv.push('\n');
@@ -115,7 +115,7 @@ pub fn csv(points: &[Point]) -> String {
 /// A drawing of the workload that is blocked longest.
 pub fn svg(points: &[Point]) -> String {
     let workload = &WORKLOADS[1];
-    let curves = Driver::ALL.iter().enumerate().map(|(number, driver)| {
+    let curves = Driver::FIGURES.iter().enumerate().map(|(number, driver)| {
         let speedup = |point| speedups(workload, point).nth(number).unwrap_or(f64::NAN);
         let curve = points
             .iter()

@@ -22,6 +22,11 @@ pub struct Rank {
     pub after_end: Followers,
     /// Those that wait for the start of each.
     pub after_start: Followers,
+    /// Whether each waits for the end of a receive.
+    pub after_message: Vec<bool>,
+    /// Whether each is a send that a NIC could do by itself: it waits for receives, and for nothing else, and these wait
+    /// for nothing but their messages.
+    pub relays: Vec<bool>,
     /// For a send, the number of its receive at the destination; 0 for others.
     pub partner: Vec<u32>,
 }
@@ -76,7 +81,30 @@ impl Schedule {
             for (later, _) in steps.requires.iter().chain(&steps.irequires) {
                 waits[*later as usize] += 1;
             }
+            let receives = |operation: u32| {
+                let operation = steps.operations[operation as usize];
+                matches!(operation, Operation::Receive { .. })
+            };
+            let mut after_message = vec![false; count];
+            let mut others = vec![false; count];
+            for (later, earlier) in &steps.requires {
+                after_message[*later as usize] |= receives(*earlier);
+                others[*later as usize] |= !receives(*earlier) || waits[*earlier as usize] > 0;
+            }
+            for (later, _) in &steps.irequires {
+                others[*later as usize] = true;
+            }
+            let relays = steps
+                .operations
+                .iter()
+                .enumerate()
+                .map(|(number, operation)| {
+                    let send = matches!(operation, Operation::Send { .. });
+                    send && after_message[number] && !others[number]
+                });
             Rank {
+                relays: relays.collect(),
+                after_message,
                 waits,
                 after_end: Followers::new(count, &steps.requires),
                 after_start: Followers::new(count, &steps.irequires),

@@ -24,7 +24,7 @@ use self::node::Node;
 use self::switch::Switch;
 pub use self::time::Time;
 use crate::driver::{Costs, Driver};
-use crate::goal::{Operation, Program};
+use crate::goal::{Operation, Program, Rank};
 use crate::parameters::{self, Parameters};
 use crate::topology::{self, End, Routes, Topology};
 
@@ -119,6 +119,11 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether a rank's NIC sends an operation's message by itself.
+    fn relays(&self, rank: &Rank, operation: u32) -> bool {
+        self.costs.chain.is_some() && rank.relays[operation as usize]
+    }
+
     /// Asks the machine that all ranks share.
     fn machine<R>(&self, ask: impl FnOnce(&mut Machine) -> R) -> R {
         ask(&mut self.machine.lock().unwrap_or_else(PoisonError::into_inner))

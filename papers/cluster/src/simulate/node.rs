@@ -2,9 +2,11 @@
 //!
 //! Posts, the NIC's pipeline, the link and the bus each serve one message after the other. A message reaches them in the
 //! order of its post, after delays that are the same for all. So its whole way through the node follows when it is
-//! posted, and the simulation needs an event only where an operation ends.
+//! posted, and the simulation needs an event only where an operation ends. Only where NICs relay messages, these may
+//! overtake posts on their way to the NIC; then each send has an event there, too.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use nexosim::model::{Context, Model, schedulable};
 use nexosim::ports::Output;
@@ -85,10 +87,25 @@ impl Node {
             return self.begin(cx).await;
         }
         let shared = Arc::clone(&self.shared);
-        let followers = &shared.program.ranks[self.done.rank as usize].after_end;
+        let here = &shared.program.ranks[self.done.rank as usize];
         let mut ready = Vec::new();
-        self.release(followers.of(operation), &mut ready);
+        // What the NIC relays went already.
+        let followers = here.after_end.of(operation).iter();
+        let followers = followers.filter(|later| !shared.relays(here, **later));
+        self.release(followers.copied(), &mut ready);
         self.count(Time::of(cx.time())).await;
+        self.start_all(ready, cx).await;
+    }
+
+    /// The completion of a receive's message is there, which WAITs of the NIC count.
+    #[nexosim(schedulable)]
+    async fn complete(&mut self, receive: u32, cx: &Context<Self>) {
+        let shared = Arc::clone(&self.shared);
+        let here = &shared.program.ranks[self.done.rank as usize];
+        let mut ready = Vec::new();
+        let followers = here.after_end.of(receive).iter();
+        let followers = followers.filter(|later| shared.relays(here, **later));
+        self.release(followers.copied(), &mut ready);
         self.start_all(ready, cx).await;
     }
 
@@ -100,16 +117,16 @@ impl Node {
         while let Some(operation) = ready.get(next).copied() {
             next += 1;
             self.start(operation, cx).await;
-            self.release(followers.of(operation), &mut ready);
+            self.release(followers.of(operation).iter().copied(), &mut ready);
         }
     }
 
-    fn release(&mut self, followers: &[u32], ready: &mut Vec<u32>) {
+    fn release(&mut self, followers: impl Iterator<Item = u32>, ready: &mut Vec<u32>) {
         for later in followers {
-            let waits = &mut self.waits[*later as usize];
+            let waits = &mut self.waits[later as usize];
             *waits -= 1;
             if *waits == 0 {
-                ready.push(*later);
+                ready.push(later);
             }
         }
     }
@@ -123,8 +140,12 @@ impl Node {
                 nanoseconds,
                 stream,
             } => {
-                let (before, after) = shared.costs.calc;
-                let duration = Time::from_nanoseconds(before + nanoseconds as f64 + after);
+                let (before, after) = match here.after_message[operation as usize] {
+                    true => (shared.costs.task, shared.costs.calc.1),
+                    false => shared.costs.calc,
+                };
+                let computing = nanoseconds as f64 * shared.costs.computing;
+                let duration = Time::from_nanoseconds(before + computing + after);
                 let stream = &mut self.streams[stream as usize];
                 let from = stream.free_from(now);
                 let start = shared.machine(|machine| machine.compute(from, duration));
@@ -136,29 +157,50 @@ impl Node {
                     self.notice(landed.max(now), operation, cx);
                 }
             }
-            Operation::Send { bytes, to, .. } => {
-                let receive = here.partner[operation as usize];
-                let flight = self.post(now, bytes, to, receive);
-                let left = flight.head + flight.duration;
-                match here.after_end.of(operation) {
-                    [] => self.count(left).await,
-                    _ => plan(cx, left, operation),
+            Operation::Send { .. } => match shared.costs.chain {
+                None => {
+                    let rung = self.post(now, here.after_message[operation as usize]);
+                    self.leave(rung, operation, cx).await;
                 }
-                let head = flight.head + Time::from_nanoseconds(shared.parameters.link_latency);
-                self.link.send(Flight { head, ..flight }).await;
-            }
+                // What the NIC relays may overtake what was posted before: each waits until it is its turn.
+                Some(chain) => {
+                    let rung = match here.relays[operation as usize] {
+                        true => now + Time::from_nanoseconds(chain),
+                        false => self.post(now, here.after_message[operation as usize]),
+                    };
+                    let scheduled =
+                        cx.schedule_event(wait(rung, cx), schedulable!(Self::ring), operation);
+                    debug_assert!(scheduled.is_ok());
+                }
+            },
         }
     }
 
-    /// Takes a message from its post to the link; its head is there at once.
-    fn post(&mut self, now: Time, bytes: u64, to: u32, receive: u32) -> Flight {
+    /// The NIC has the WQE of a send.
+    #[nexosim(schedulable)]
+    async fn ring(&mut self, operation: u32, cx: &Context<Self>) {
+        self.leave(Time::of(cx.time()), operation, cx).await;
+    }
+
+    /// Takes a WQE from its post to the NIC; gives when it is there.
+    fn post(&mut self, now: Time, after_message: bool) -> Time {
+        let costs = &self.shared.costs;
+        let gap = Time::from_nanoseconds(costs.gap);
+        let heard = if after_message { costs.heard } else { 0.0 };
+        let posted = now + Time::from_nanoseconds(heard + costs.post);
+        let posted = self.poster.serve(posted, gap) + gap;
+        posted + Time::from_nanoseconds(costs.doorbell)
+    }
+
+    /// Takes a message from the NIC, which has its WQE from then on, to the link.
+    async fn leave(&mut self, rung: Time, operation: u32, cx: &Context<Self>) {
         let shared = Arc::clone(&self.shared);
         let (costs, parameters) = (&shared.costs, &shared.parameters);
+        let here = &shared.program.ranks[self.done.rank as usize];
+        let Operation::Send { bytes, to, .. } = here.operations[operation as usize] else {
+            return;
+        };
         let payload = Transfer::read(bytes, parameters);
-        let gap = Time::from_nanoseconds(costs.gap);
-        let posted = now + Time::from_nanoseconds(costs.post);
-        let posted = self.poster.serve(posted, gap) + gap;
-        let rung = posted + Time::from_nanoseconds(costs.doorbell);
         let packets = parameters.packets(bytes) as f64;
         let taken = Time::from_nanoseconds(packets * parameters.nic_gap);
         let taken = self.pipeline.serve(rung, taken);
@@ -171,15 +213,26 @@ impl Node {
         let slower = parameters.wire(bytes).max(payload.nanoseconds(parameters));
         let duration = Time::from_nanoseconds(slower);
         self.done.messages += 1;
-        self.done.packets += costs.packets + payload.packets();
-        Flight {
+        let wqe = match shared.relays(here, operation) {
+            true => costs.relayed,
+            false => costs.packets,
+        };
+        self.done.packets += wqe + payload.packets();
+        let start = self.wire.serve(ready, duration);
+        let left = start + duration;
+        match here.after_end.of(operation) {
+            [] => self.count(left).await,
+            _ => plan(cx, left, operation),
+        }
+        let flight = Flight {
             from: self.done.rank,
             to,
-            receive,
+            receive: here.partner[operation as usize],
             bytes,
-            head: self.wire.serve(ready, duration),
+            head: start + Time::from_nanoseconds(parameters.link_latency),
             duration,
-        }
+        };
+        self.link.send(flight).await;
     }
 
     /// A message is on its way to this node.
@@ -195,6 +248,14 @@ impl Node {
         let duration = Time::from_nanoseconds(bytes);
         let written = self.bus.serve(head, duration) + duration;
         let last = written.max(head + flight.duration);
+        if shared.costs.chain.is_some() {
+            let planned = cx.schedule_event(
+                wait(head + flight.duration, cx),
+                schedulable!(Self::complete),
+                flight.receive,
+            );
+            debug_assert!(planned.is_ok());
+        }
         let landed = last + Time::from_nanoseconds(parameters.pcie_latency);
         self.landed[flight.receive as usize] = Some(landed);
         if self.waits[flight.receive as usize] == 0 && self.running {
@@ -223,10 +284,14 @@ impl Node {
     }
 }
 
-/// Lets an operation end at a time. Where that is now, the engine would refuse it; a picosecond later does as well.
+/// Lets an operation end at a time.
 fn plan(cx: &Context<Node>, at: Time, operation: u32) {
-    let wait = (at - Time::of(cx.time())).duration();
-    let wait = wait.max(std::time::Duration::from_nanos(1));
-    let scheduled = cx.schedule_event(wait, schedulable!(Node::end), operation);
+    let scheduled = cx.schedule_event(wait(at, cx), schedulable!(Node::end), operation);
     debug_assert!(scheduled.is_ok());
+}
+
+/// From now until a time. Where that is now, the engine would refuse it; a picosecond later does as well.
+fn wait(at: Time, cx: &Context<Node>) -> Duration {
+    let wait = (at - Time::of(cx.time())).duration();
+    wait.max(Duration::from_nanos(1))
 }

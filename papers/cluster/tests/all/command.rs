@@ -44,7 +44,7 @@ fn a_generated_schedule_runs_the_same_each_time() {
         assert_eq!(one.stdout, other.stdout);
         let lines = text(&one.stdout).lines().count();
         let ranks = if workload == "put" { 2 } else { 4 };
-        assert_eq!(lines, 1 + 5 * (ranks + 1));
+        assert_eq!(lines, 1 + 9 * (ranks + 1));
     }
 }
 

@@ -110,6 +110,18 @@ fn a_put_is_the_sum_of_its_parts() {
     let doorbell = 275.0 + bus(8.0 + 24.0);
     let fetch = 2.0 * 275.0 + bus(64.0 + 20.0);
     for (driver, expected) in [
+        // No launch; and a kernel at the target sees its task, which the host would have to be told of.
+        (Driver::Cpu, 26.0 + doorbell + fetch + network + 100.0),
+        (Driver::Xtq, 3000.0 + 26.0 + doorbell + fetch + network),
+        (
+            Driver::CommandProcessor,
+            1500.0 + 376.0 + 182.0 + 250.0 + doorbell + fetch + network + 182.0,
+        ),
+        // Nothing here waits for a message.
+        (
+            Driver::Chained,
+            1500.0 + 701.0 + doorbell + 50.0 + network + 182.0,
+        ),
         (
             Driver::Host,
             3000.0 + 26.0 + doorbell + fetch + network + 100.0,
@@ -152,6 +164,122 @@ fn a_put_is_the_sum_of_its_parts() {
             (end - expected).abs() < 0.1,
             "{driver:?}: {end} for {expected}"
         );
+    }
+}
+
+/// A message starts a task, which answers. The host sees the message (100 ns) and launches (1,500 ns). With XTQ the GPU's
+/// front end sees the command (182 ns) and launches (500 ns). An answer without a task is the host's in both.
+#[test]
+fn xtq_launches_at_the_target() {
+    let end = |driver, then: &str| {
+        let text = format!(
+            "num_ranks 2\nrank 0 {{ send 8b to 1; recv 8b from 1 }}
+            rank 1 {{ got: recv 8b from 0; {then}answer: send 8b to 0; answer requires last }}"
+        );
+        let text = match then {
+            "" => text.replace("last", "got"),
+            _ => text,
+        };
+        let (star, p) = (Topology::star(2), Parameters::default());
+        nanoseconds(simulated(star, p, driver, text.parse().unwrap()).ranks[1].end)
+    };
+    let saved = |then| end(Driver::Host, then) - end(Driver::Xtq, then);
+    let task = saved("last: calc 1000; last requires got; ");
+    assert!((task - (1600.0 - 682.0)).abs() < 0.1, "{task}");
+    let none = saved("");
+    assert!(none.abs() < 0.1, "{none}");
+}
+
+/// Without a GPU, computing takes as many times as long as memory is slower: 4,800 GB/s beside 307.2.
+#[test]
+fn a_cpu_computes_as_fast_as_its_memory() {
+    let schedule = "num_ranks 1\nrank 0 { calc 1000 }".parse().unwrap();
+    let (star, p) = (Topology::star(1), Parameters::default());
+    let end = nanoseconds(simulated(star, p, Driver::Cpu, schedule).end());
+    assert!((end - 15_625.0).abs() < 0.1, "{end}");
+}
+
+/// A message goes from rank to rank by NICs alone: WAIT, SEND_EN, and the fetch of the WQE and the payload. The first
+/// rank triggers it, and the last one polls. No rank between has a doorbell.
+#[test]
+fn a_chain_takes_its_closed_form() {
+    let bus = |bytes: f64| bytes * 8.0 / 256.0;
+    let hop = {
+        let wire = (8.0 + 82.0) * 0.08;
+        2.0 * 150.0 + 2.0 * 275.0 + wire + 2.0 * 100.0 + 90.0
+    };
+    let trigger = 701.0 + 275.0 + bus(8.0 + 24.0) + 50.0;
+    let chain = 100.0 + 2.0 * 275.0 + bus(64.0 + 20.0);
+    for ranks in [2, 3, 8] {
+        let last = ranks - 1;
+        let between = (1..last).map(|rank| {
+            let (from, to) = (rank - 1, rank + 1);
+            format!("rank {rank} {{ a: recv 8b from {from}; b: send 8b to {to}; b requires a }}\n")
+        });
+        let text = format!(
+            "num_ranks {ranks}\nrank 0 {{ send 8b to 1 }}\n{}rank {last} {{ recv 8b from {} }}",
+            between.collect::<String>(),
+            last - 1
+        );
+        let star = Topology::star(ranks);
+        let p = Parameters::default();
+        let outcome = simulated(star, p, Driver::Chained, text.parse().unwrap());
+        let hops = last as f64;
+        let expected = 1500.0 + trigger + hops * hop + (hops - 1.0) * chain + 275.0 + 182.0;
+        let end = nanoseconds(outcome.end());
+        assert!((end - expected).abs() < 0.1, "{end} for {expected}");
+        for report in &outcome.ranks[1..last] {
+            // The message and its flag; the WQE and the payload, each with a request.
+            assert_eq!(report.packets, 2 + 2 + 2);
+        }
+    }
+}
+
+/// In the second half of a ring, sums only go round. Of its N - 1 sends the first waits for an addition; NICs relay the
+/// others. Each relay saves the way to the kernel and back.
+#[test]
+fn nics_hand_the_sums_of_a_ring_on() {
+    let bus = |bytes: f64| bytes * 8.0 / 256.0;
+    for ranks in [2, 4, 8] {
+        let reduction = Reduction {
+            algorithm: Algorithm::Ring,
+            bytes: 8 * u64::from(ranks),
+            chunk: 8,
+            memory: 4800.0,
+        };
+        let schedule = generate::all_reduce(ranks, &reduction).unwrap();
+        let end = |driver| {
+            let (star, p) = (Topology::star(ranks as usize), Parameters::default());
+            nanoseconds(simulated(star, p, driver, schedule.clone()).end())
+        };
+        let kernel = 275.0 + 182.0 + 701.0 + 275.0 + bus(8.0 + 24.0) + 50.0;
+        let chain = 100.0 + 2.0 * 275.0 + bus(64.0 + 20.0);
+        let saved = end(Driver::Triggered) - end(Driver::Chained);
+        let expected = f64::from(ranks - 2) * (kernel - chain);
+        assert!((saved - expected).abs() < 0.1, "{saved} for {expected}");
+    }
+}
+
+/// What waits for anything but messages stays with the kernel: a send behind a `calc`, behind a receive that waits for a
+/// `calc`, or one that must not start before another operation.
+#[test]
+fn nics_relay_only_what_needs_nothing_but_messages() {
+    let relays = |text: &str| {
+        let text =
+            format!("num_ranks 2\nrank 0 {{ {text} }}\nrank 1 {{ send 8b to 0; recv 8b from 0 }}");
+        let program = text.parse::<Schedule>().unwrap().check().unwrap();
+        program.ranks[0].relays.contains(&true)
+    };
+    let message = "w: calc 1; r: recv 8b from 1; s: send 8b to 1; ";
+    for (orders, expected) in [
+        ("s requires r", true),
+        ("", false),
+        ("s requires r; s requires w", false),
+        ("s requires r; r requires w", false),
+        ("s requires r; s irequires w", false),
+        ("s requires w", false),
+    ] {
+        assert_eq!(relays(&format!("{message}{orders}")), expected, "{orders}");
     }
 }
 
