@@ -1,7 +1,7 @@
 //! The time of an all-reduce on one machine with a software NIC, predicted from benchmarks of its parts.
 //!
 //! [`Benchmarks`] reads what programs of the laboratory measured without any all-reduce, and gives [`Parts`]. A [`Case`]
-//! with these parts becomes a schedule, which the simulation runs on a machine that all ranks share. Nothing is fitted to
+//! with these parts becomes a schedule, which the simulation runs on a machine that all ranks share. No value is fitted to
 //! the times that are predicted.
 
 mod benchmarks;
