@@ -20,7 +20,7 @@ pub use send::{SendParts, SendQueueHandle};
 
 /// Version of the handles' layouts, of all that they lead to but the NIC's own, and of [`QueueState`](crate::QueueState)'s: all change
 /// together.
-pub const ABI_VERSION: u16 = 6;
+pub const ABI_VERSION: u16 = 7;
 
 /// Largest depth of a ring: the NIC counts blocks modulo 2^16, and a poller
 /// can only tell old from new within half of that.
