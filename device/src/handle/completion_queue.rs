@@ -70,8 +70,8 @@ impl<'a> CompletionQueueHandle<'a> {
     /// entry of the completions of that queue's handle. Nothing but `warpbell` and the NIC writes there, and nobody
     /// writes the table. Every queue pair whose send completions go to the ring is in the table. The ring has at least
     /// as many entries as all their send rings have blocks together, and 32 where warps poll. The reach is that of
-    /// these queues' handles, and what [`SendQueueHandle::new`] asks for it holds; threads of several processors never
-    /// open it at the same time, which [`on`](Self::on) has `open` check.
+    /// these queues' handles, and what [`SendQueueHandle::new`](crate::SendQueueHandle::new) asks for it holds; threads of
+    /// several processors never open it at the same time, which [`on`](Self::on) has `open` check.
     pub const unsafe fn new(parts: CompletionQueueParts) -> Self {
         Self {
             header: Header::of::<Self>(COMPLETION_MAGIC),
@@ -92,7 +92,7 @@ impl<'a> CompletionQueueHandle<'a> {
         }
     }
 
-    /// The handle for kernels of one processor, as [`SendQueueHandle::on`].
+    /// The handle for kernels of one processor, as [`SendQueueHandle::on`](crate::SendQueueHandle::on).
     ///
     /// # Safety
     /// As there.
@@ -117,7 +117,7 @@ impl<'a> CompletionQueueHandle<'a> {
         (completion::slot(&self.completions, number), owner)
     }
 
-    /// As [`SendQueueHandle::reach`].
+    /// As [`SendQueueHandle::reach`](crate::SendQueueHandle::reach).
     #[inline(always)]
     pub(crate) const fn reach(&self) -> Reach {
         FenceReach::of(self.reach)

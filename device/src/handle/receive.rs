@@ -79,7 +79,7 @@ impl<'a> ReceiveQueueHandle<'a> {
     /// Makes the handle of a receive queue.
     ///
     /// # Safety
-    /// As for [`SendQueueHandle::new`]; the completion queue is ordinary and
+    /// As for [`SendQueueHandle::new`](crate::SendQueueHandle::new); the completion queue is ordinary and
     /// has at least as many entries as the ring has receive WQEs.
     pub const unsafe fn new(parts: ReceiveParts) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl<'a> ReceiveQueueHandle<'a> {
         }
     }
 
-    /// The handle for kernels of one processor, as [`SendQueueHandle::on`].
+    /// The handle for kernels of one processor, as [`SendQueueHandle::on`](crate::SendQueueHandle::on).
     ///
     /// # Safety
     /// As there.
@@ -114,13 +114,13 @@ impl<'a> ReceiveQueueHandle<'a> {
         FenceReach::check(self.reach)
     }
 
-    /// As [`SendQueueHandle::reach`].
+    /// As [`SendQueueHandle::reach`](crate::SendQueueHandle::reach).
     #[inline(always)]
     pub(crate) const fn reach(&self) -> Reach {
         FenceReach::of(self.reach)
     }
 
-    /// Opens the queue for this thread, as [`SendQueueHandle::open`] does.
+    /// Opens the queue for this thread, as [`SendQueueHandle::open`](crate::SendQueueHandle::open) does.
     ///
     /// # Errors
     /// As there.
@@ -130,7 +130,8 @@ impl<'a> ReceiveQueueHandle<'a> {
         unsafe { self.open_together() }
     }
 
-    /// Opens the queue for all threads of a scope, as [`SendQueueHandle::open_together`] does.
+    /// Opens the queue for all threads of a scope, as
+    /// [`SendQueueHandle::open_together`](crate::SendQueueHandle::open_together) does.
     ///
     /// # Safety
     /// As there.
