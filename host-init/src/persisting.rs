@@ -4,9 +4,9 @@ use crate::{Buffer, Error, Gpu, Placement};
 
 /// Memory of a GPU that a launch keeps in the L2 cache: [`Launch::persisting`](crate::Launch::persisting).
 ///
-/// It is CUDA's access policy window with persisting accesses. Accesses of the launch's kernel to this memory use the part
-/// of the cache that [`Gpu::set_aside_l2`] has set aside, from which other accesses evict nothing. It changes how long an
-/// access takes, and nothing else.
+/// It is CUDA's access policy window with persisting accesses. Accesses of the launch's kernel to this memory use the
+/// part of the cache that [`Gpu::set_aside_l2`] has set aside, from which other accesses evict nothing. It changes how
+/// long an access takes, and nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PersistingWindow {
     gpu: Gpu,
@@ -43,8 +43,8 @@ impl Buffer {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfReach`] for host memory; [`Error::Gpu`] for a GPU that sets no cache aside, and for more bytes than
-    /// its windows have.
+    /// [`Error::OutOfReach`] for host memory; [`Error::Gpu`] for a GPU that sets no cache aside, and for more bytes
+    /// than its windows have.
     pub fn persisting(&self) -> Result<PersistingWindow, Error> {
         let placement = self.placement();
         let Placement::Gpu(gpu) = placement else {

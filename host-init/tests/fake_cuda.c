@@ -311,10 +311,16 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
     if (!fake("hang")) *(uint64_t *)words[0] = words[1] + x * block_x;
     return OK;
 }
-// The same with a window into the L2 cache (1), of which tests ask: what is set aside, first byte, bytes, and how often.
+// The same with a window into the L2 cache (1). Tests ask what is set aside, for the window, and for the number of such
+// launches.
 typedef struct { uint64_t start, bytes; float ratio; unsigned hit, miss; } Window;
 typedef struct { unsigned id, pad; Window window; uint64_t rest[4]; } Attribute;
-typedef struct { unsigned x, y, z, block_x, block_y, block_z, shared; void *stream; Attribute *attributes; unsigned count; } Config;
+typedef struct {
+    unsigned x, y, z, block_x, block_y, block_z, shared;
+    void *stream;
+    Attribute *attributes;
+    unsigned count;
+} Config;
 static uint64_t window[4];
 void fakeWindow(uint64_t *into) {
     window[0] = set_aside;
@@ -322,10 +328,11 @@ void fakeWindow(uint64_t *into) {
 }
 Result cuLaunchKernelEx(const Config *config, void *function, void **parameters, void **extra) {
     const Attribute *given = config->attributes;
-    if (config->count != 1 || given->id != 1 || given->window.ratio != 1 || given->window.hit != 2 || given->window.miss != 0)
-        return INVALID_VALUE;
-    window[1] = given->window.start;
-    window[2] = given->window.bytes;
+    const Window *asked = &given->window;
+    if (config->count != 1 || given->id != 1) return INVALID_VALUE;
+    if (asked->ratio != 1 || asked->hit != 2 || asked->miss != 0) return INVALID_VALUE;
+    window[1] = asked->start;
+    window[2] = asked->bytes;
     window[3]++;
     return cuLaunchKernel(function, config->x, config->y, config->z, config->block_x, config->block_y, config->block_z,
                           config->shared, config->stream, parameters, extra);

@@ -52,8 +52,8 @@ impl Puts<'_> {
     }
 }
 
-/// Each work-group puts into its own memory at the other end: its threads fill an entry each, with a word inline, and one
-/// of them tells of all. It has its queue to itself, so that the queue's indices are in registers.
+/// Each work-group puts into its own memory at the other end: its threads fill an entry each, with a word inline, and
+/// one of them tells of all. It has its queue to itself, so that the queue's indices are in registers.
 #[kernel]
 pub fn proxy_put(p: Puts<'_>) {
     put_each::<Exclusive, true>(&p);

@@ -34,8 +34,8 @@ pub fn cpnet_ctx_create(handle: CpnetHandle<'_>) -> Result<CpnetCtx<'_>, Error> 
     })
 }
 
-/// Puts a byte into the heap of a PE. What the threads of the work-group stored before, and put to this PE, comes before
-/// it.
+/// Puts a byte into the heap of a PE. What the threads of the work-group stored before, and put to this PE, comes
+/// before it.
 ///
 /// # Errors
 /// [`Error::NoPe`]; [`Error::Late`] if the queue had no room until the deadline; [`Error::Failed`]; those of

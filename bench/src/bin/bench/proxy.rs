@@ -18,8 +18,8 @@ use warpbell_bench::setting::Setting;
 /// ComP-Net's network processor does, or that take only producer indices and ring for the kernels.
 ///
 /// The kernel is the same; only its handle differs. --producer-line chooses where a work-group has its queue's indices,
-/// and --streaming lets other threads evict them from the cache. The HCAs are software, and no network card takes part, unless
-/// --nic names one.
+/// and --streaming lets other threads evict them from the cache. The HCAs are software, and no network card takes part,
+/// unless --nic names one.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]

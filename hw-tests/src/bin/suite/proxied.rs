@@ -1,6 +1,6 @@
 //! Proves that a proxy carries each request out exactly once, in every mode, whoever shares the queue; that ComP-Net's
-//! example pings by its own calls; and that a full ring, a proxy that refuses, stops or dies ends in errors with a name,
-//! without a loss of what it took, and with a queue that works again.
+//! example pings by its own calls; and that a full ring, a proxy that refuses, stops or dies ends in errors with a
+//! name, without a loss of what it took, and with a queue that works again.
 //!
 //! Queues are in pinned memory, because the proxy reads them, even where the NIC is a kernel and could have them in the
 //! GPU's.

@@ -12,8 +12,8 @@ use crate::Error;
 /// Bytes of a queue's words.
 const LINE: usize = size_of::<QueueState>();
 
-/// Memory for the words that kernels read and write for each post to a shared queue: its producer's lines. Those of many
-/// queues lie side by side, so that a launch can keep all of them in a GPU's L2 cache.
+/// Memory for the words that kernels read and write for each post to a shared queue: its producer's lines. Those of
+/// many queues lie side by side, so that a launch can keep all of them in a GPU's L2 cache.
 ///
 /// An exclusive queue has these words in registers while it is open.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub(super) struct Line {
 }
 
 impl ProducerLines {
-    /// Lines for so many queues. `kernels` is where a proxy [serves](super::Proxy::serve) them: lines for kernels on a GPU
-    /// are in its memory.
+    /// Lines for so many queues. `kernels` is where a proxy [serves](super::Proxy::serve) them: lines for kernels on a
+    /// GPU are in its memory.
     ///
     /// # Errors
     /// As [`Buffer::placed`].
