@@ -9,7 +9,7 @@ use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::place::Place;
 use warpbell_patterns::active::{ActiveParts, TargetHandle};
 use warpbell_patterns::gaspi::{GaspiHandle, GaspiParts, SegmentEntry};
-use warpbell_patterns::trigger::{JointHandle, TriggerHandle};
+use warpbell_patterns::trigger::TriggerHandle;
 
 /// No byte of the memory beside a kernel's.
 pub const UNCHANGED: [isize; 0] = [];
@@ -90,12 +90,6 @@ pub const LIMIT_US: u64 = 1000;
 pub fn tags(tags: u32) -> TriggerHandle<'static> {
     // SAFETY: the kernels here end before they look one up.
     unsafe { TriggerHandle::new(std::ptr::null(), tags) }
-}
-
-/// The same, under which the host registers at any time.
-pub fn joint_tags(tags: u32) -> JointHandle<'static> {
-    // SAFETY: as above.
-    unsafe { JointHandle::new(std::ptr::null(), std::ptr::null(), tags) }
 }
 
 pub fn stop() -> Stop<'static> {

@@ -16,6 +16,9 @@ pub struct CpnetHandle<'a> {
     heaps: Slice<'a, Remote>,
 }
 
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<CpnetHandle>() == 40);
+
 impl<'a> CpnetHandle<'a> {
     /// The handle of a PE, whose work-groups have these queues, at `group * pes + pe`. The heaps are those of all PEs.
     pub const fn new(

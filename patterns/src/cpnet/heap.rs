@@ -28,6 +28,9 @@ pub struct SymmetricChar<'a> {
     offset: u64,
 }
 
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Symmetric>() == 40);
+
 impl<'a> Symmetric<'a> {
     /// So many bytes in these words of this PE, which begin so many bytes behind the beginning of its heap: a multiple
     /// of 8.
