@@ -84,7 +84,7 @@ fn producers_lines_lie_where_the_kernels_have_their_own() {
     });
 }
 
-/// The words are pinned, and the queue's state is in the GPU's memory: the host looks at nothing there.
+/// The table is for the GPU's kernels alone, and the host registers in it.
 #[test]
 fn the_host_registers_for_kernels_of_a_gpu() {
     let name = "gpu::the_host_registers_for_kernels_of_a_gpu";
