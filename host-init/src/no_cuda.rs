@@ -159,7 +159,7 @@ impl Module {
         _: &DeviceRuntime,
         _: &[Launch<'_>],
         _: &Watch<'_>,
-    ) -> Result<(), GpuError> {
+    ) -> Result<(), crate::Error> {
         match *self {}
     }
 
