@@ -1,4 +1,4 @@
-//! The host's side of a choice.
+//! What kernels that repeat choose to run ahead of their next round ([`Node::run_choosing`](crate::Node::run_choosing)).
 
 use std::fmt;
 

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`peer`] | connections between two processes |
 //! | [`world`] | connections among the processes of a job, on one machine or several |
+//! | [`choice`] | what kernels that repeat choose |
 //! | [`cores`] | threads that stay on a core |
 //! | [`state`] | what a queue pair and its other end say of themselves |
 //! | [`queue_pair`] | what a queue pair waits for, and how posts are best cut |
@@ -75,7 +76,7 @@ pub mod args;
 mod assert_matches;
 mod batching;
 mod buffer;
-mod choice;
+pub mod choice;
 mod completion_queue;
 mod config;
 pub mod cores;
@@ -120,7 +121,6 @@ pub mod world;
 #[cfg(feature = "clap")]
 pub use args::NodeArgs;
 pub use buffer::Buffer;
-pub use choice::{Branches, ChoiceWord};
 pub use completion_queue::CompletionQueue;
 pub use config::{Completions, QueuePairConfig, Timers};
 pub use cuda::{Gpu, GpuError};

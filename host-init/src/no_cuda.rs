@@ -6,9 +6,10 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::path::Path;
 
+use crate::choice::Branches;
 use crate::launch::Watch;
 use crate::stream::Step;
-use crate::{Branches, Launch, StopWord};
+use crate::{Launch, StopWord};
 
 /// A GPU. Without the feature `cuda` there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

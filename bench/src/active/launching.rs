@@ -4,9 +4,8 @@ use std::thread;
 use std::time::Duration;
 
 use warpbell::Deadline;
-use warpbell_host_init::{
-    Branches, Buffer, Grid, Launch, Node, QueuePair, Shared, StopWord, entry,
-};
+use warpbell_host_init::choice::Branches;
+use warpbell_host_init::{Buffer, Grid, Launch, Node, QueuePair, Shared, StopWord, entry};
 use warpbell_kernels::active::{ACCUMULATE, END, NOTHING, NOTHING_OF_TWO};
 use warpbell_kernels::launched::{
     Dispatch, LaunchedWork, active_dispatch, active_launched_accumulate, active_launched_answer,

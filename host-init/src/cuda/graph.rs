@@ -15,7 +15,8 @@ use super::sys::{
     CUstream,
 };
 use super::{Gpu, GpuError, Module, Running, Watch};
-use crate::{Branches, Buffer, Error, Grid, Launch, Placement, Shared, StopWord};
+use crate::choice::Branches;
+use crate::{Buffer, Error, Grid, Launch, Placement, Shared, StopWord};
 
 /// A graph's last kernel, which launches the graph again.
 const RELAUNCH: &str = include_str!("relaunch.ptx");

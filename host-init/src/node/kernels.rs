@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use warpbell_cpu_grid::{LaunchError, Options, launch};
 
+use crate::choice::Branches;
 use crate::cuda::Module;
 #[cfg(feature = "cuda")]
 use crate::cuda::Ptx;
-use crate::{Branches, Error, Gpu, Launch, Placement, StopWord};
+use crate::{Error, Gpu, Launch, Placement, StopWord};
 
 /// What runs kernels. A copy is the same place.
 ///

@@ -16,6 +16,7 @@ pub use kernels::Kernels;
 #[cfg(feature = "soft")]
 pub(crate) use kernels::run_on_cpu;
 
+use crate::choice::Branches;
 #[cfg(all(feature = "soft", feature = "cuda"))]
 use crate::cuda::Built;
 use crate::cuda::{DeviceRuntime, Module};
@@ -24,8 +25,7 @@ use crate::launch::Watch;
 use crate::soft::{Drive, SoftOptions, refused};
 use crate::stream::Step;
 use crate::{
-    Branches, Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared,
-    StopWord,
+    Device, Error, Gpu, Launch, Nic, Placement, ProtectionDomain, QueuePair, Shared, StopWord,
 };
 
 /// A place where kernels run, with the NIC that they use. The same program runs on CPU threads with a NIC of software,
@@ -411,7 +411,8 @@ impl Node {
     /// ```
     /// use std::time::Duration;
     /// use warpbell::{Choice, Stop};
-    /// use warpbell_host_init::{Branches, ChoiceWord, Error, Grid, Launch, Node, StopWord, entry};
+    /// use warpbell_host_init::choice::{Branches, ChoiceWord};
+    /// use warpbell_host_init::{Error, Grid, Launch, Node, StopWord, entry};
     ///
     /// #[warpbell::kernel]
     /// fn round(choice: Choice<'_>) {

@@ -9,11 +9,9 @@ use warpbell_cpu_grid::{LaunchError, Options};
 use warpbell_kernels::soft_nic::soft_nic;
 
 use super::ALL;
+use crate::choice::{Branches, ChoiceWord};
 use crate::soft::{Drive, SoftGpuOptions, SoftOptions};
-use crate::{
-    Branches, ChoiceWord, Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig,
-    StopWord, entry,
-};
+use crate::{Error, Grid, Kernels, Launch, Nic, Node, Placement, QueuePairConfig, StopWord, entry};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbell::{Choice, Stop};
+use warpbell_host_init::choice::{Branches, ChoiceWord};
 use warpbell_host_init::cuda::{DeviceRuntime, Module};
-use warpbell_host_init::{
-    Branches, ChoiceWord, Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord,
-};
+use warpbell_host_init::{Entry, Error, Gpu, GpuError, Grid, Launch, Placement, Shared, StopWord};
 
 use crate::fake::{PTX, module, ptx, watch, with_fake};
 

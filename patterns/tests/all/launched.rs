@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use warpbell::{Deadline, Stop, Thread, Word64, WordExt, block, kernel, thread};
-use warpbell_host_init::{Branches, Grid, Launch, Node, StopWord, entry};
+use warpbell_host_init::choice::Branches;
+use warpbell_host_init::{Grid, Launch, Node, StopWord, entry};
 use warpbell_kernels::launched::{Dispatch, active_dispatch, active_launched_answer};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_patterns::Error;

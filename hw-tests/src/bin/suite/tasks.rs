@@ -8,8 +8,9 @@ use std::time::Duration;
 use warpbell::wqe::Local;
 use warpbell::{SendDoorbell, WordExt};
 use warpbell_cpu_grid::Grid;
+use warpbell_host_init::choice::Branches;
 use warpbell_host_init::{
-    Branches, Device, Kernels, Launch, MemoryRegion, Node, QueuePairConfig, Shared, StopWord, entry,
+    Device, Kernels, Launch, MemoryRegion, Node, QueuePairConfig, Shared, StopWord, entry,
 };
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::machine::Machine;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::active::{Function, LaunchedTask, RECORD_WORDS};
-use warpbell_host_init::{Buffer, ChoiceWord, Launch, Placement};
+use warpbell_host_init::choice::ChoiceWord;
+use warpbell_host_init::{Buffer, Launch, Placement};
 
 use super::ActiveError;
 use crate::Error;
@@ -28,7 +29,7 @@ impl TaskRecord {
         })
     }
 
-    /// The word by which the dispatcher chooses, for [`Branches`](warpbell_host_init::Branches).
+    /// The word by which the dispatcher chooses, for [`Branches`](warpbell_host_init::choice::Branches).
     pub fn word(&self) -> &ChoiceWord {
         &self.choice
     }
@@ -46,7 +47,8 @@ impl TaskRecord {
 /// use std::time::Duration;
 ///
 /// use warpbell::{Deadline, Stop, Thread, kernel, thread};
-/// use warpbell_host_init::{Branches, Grid, Launch, Node, StopWord, entry};
+/// use warpbell_host_init::choice::Branches;
+/// use warpbell_host_init::{Grid, Launch, Node, StopWord, entry};
 /// use warpbell_patterns::Error;
 /// use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages, TaskKernels, TaskRecord};
 /// use warpbell_patterns::active::{InitiatorHandle, LaunchedTask, TargetHandle};
