@@ -13,7 +13,7 @@ use warpbell::{Deadline, SendQueueHandle};
 /// How far all of it reaches: the host looks at what kernels do.
 pub(super) const EVERYWHERE: Reach = Reach::System;
 
-/// The words of a tag, 32 bytes, in memory that kernels and host reach: a [`Tally`], an [`Offer`], and what the host
+/// The words of a tag, 32 bytes, in memory that kernels and host reach: a `Tally`, an `Offer`, and what the host
 /// alone knows. Fresh ones are 0.
 ///
 /// Kernels alone store to the first word, the host alone to the others.
