@@ -65,7 +65,8 @@ impl Message {
             return 0;
         }
         let wrong = function < 3 && self.mixed(0) >> 20 & 7 == 0;
-        Self::ARGUMENTS[function as usize + wrong as usize]
+        // At most 6; the mask says so to a compiler that does not see it.
+        Self::ARGUMENTS[(function as usize + wrong as usize) & 7]
     }
 
     /// Why the target refuses it, if it does.
