@@ -15,7 +15,6 @@ pub mod checksum;
 #[cfg(feature = "all")]
 pub mod completions;
 #[cfg(feature = "all")]
-pub mod cpnet;
 pub mod demo;
 #[cfg(feature = "all")]
 pub mod gaspi;

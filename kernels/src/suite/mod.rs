@@ -6,6 +6,7 @@
 //! | [`ActiveAsk`], [`ActiveServe`] | send tasks, and run them |
 //! | [`ActiveLaunched`] | is launched by such tasks, by a dispatcher that looks for them |
 //! | [`Requests`] | posts a list of work requests and waits for them |
+//! | [`CpnetPing`] | plays ComP-Net's example, of work-groups that ping each other |
 //! | [`CommonFlood`] | many queues over one completion queue, each with as much as it can carry |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
@@ -22,6 +23,7 @@ mod active_launched;
 mod active_storm;
 mod arguments;
 mod common_flood;
+mod cpnet_ping;
 mod ending;
 mod flood;
 mod gaspi_calls;
@@ -45,6 +47,7 @@ pub use active_storm::{
 };
 pub use arguments::{Kernel, Output};
 pub use common_flood::{CommonFlood, suite_common_flood};
+pub use cpnet_ping::{CpnetPing, suite_cpnet_ping};
 pub use ending::{Ending, EndingWords};
 pub use flood::{Flood, Pour, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};

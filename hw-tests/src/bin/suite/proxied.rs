@@ -24,9 +24,10 @@ use warpbell_hw_tests::post::{Posting, ample, expect_done};
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::say::say;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
-use warpbell_kernels::cpnet::{Ping, cpnet_ping};
 use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_kernels::suite::{Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting};
+use warpbell_kernels::suite::{
+    CpnetPing, Ending, Mode, Request, ScopeKind, SharingKind, Verb, Waiting, suite_cpnet_ping,
+};
 use warpbell_patterns::cpnet::host::{CpnetConfig, cpnet_init_all, cpnet_shmalloc};
 use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::proxy::{Entry, Fault};
@@ -130,7 +131,7 @@ fn pings() {
     };
     let groups = grid.blocks as usize;
     let pes = cpnet_init_all(&proxy, &domains, groups, &options).expect("two PEs");
-    let bytes = |round| (0..grid.blocks).map(move |group| Ping::value(group, round));
+    let bytes = |round| (0..grid.blocks).map(move |group| CpnetPing::value(group, round));
     let canary = [0xa5; 8];
     let places = pes.iter().map(|cpnet| {
         let places = [8, groups, 8].map(|bytes| cpnet_shmalloc(cpnet, bytes).expect("room"));
@@ -143,7 +144,7 @@ fn pings() {
     let places: Vec<_> = places.collect();
     let outcomes = here::shared(2, |_| Outcome::new());
     let launches = [0, 1].map(|pe| {
-        let parameters = Ping {
+        let parameters = CpnetPing {
             cpnet: pes[pe].handle(),
             wg_buffer: places[pe][1],
             peer: 1 - pe as u32,
@@ -152,7 +153,7 @@ fn pings() {
             limit_us: ample().as_micros() as u64,
             outcome: &outcomes[pe],
         };
-        Launch::new(entry!(cpnet_ping), grid, parameters)
+        Launch::new(entry!(suite_cpnet_ping), grid, parameters)
     });
     here::node().run(&launches, &[]).expect("both kernels");
     for ((cpnet, places), outcome) in pes.iter().zip(&places).zip(&outcomes[..]) {

@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 /// One PE of the example.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Ping<'a> {
+pub struct CpnetPing<'a> {
     /// This PE.
     pub cpnet: CpnetHandle<'a>,
     /// A byte for each work-group.
@@ -28,7 +28,7 @@ pub struct Ping<'a> {
     pub outcome: &'a Outcome,
 }
 
-impl Ping<'_> {
+impl CpnetPing<'_> {
     /// What a work-group puts in a round, from 1. Its byte has the value of round 0 at first.
     pub const fn value(group: u32, round: u32) -> u8 {
         group.wrapping_add(round) as u8
@@ -37,18 +37,18 @@ impl Ping<'_> {
 
 /// Plays one PE, with a block for each work-group. The target answers each ping with the same byte.
 #[kernel]
-pub fn cpnet_ping(p: Ping<'_>) {
+pub fn suite_cpnet_ping(p: CpnetPing<'_>) {
     p.outcome.record(|| Ok(ping(&p)?));
 }
 
 #[inline(always)]
-fn ping(p: &Ping<'_>) -> Result<(), Error> {
+fn ping(p: &CpnetPing<'_>) -> Result<(), Error> {
     let limit = Deadline::after_us(p.limit_us);
     let group = block::index();
     let mut ctx = cpnet_ctx_create(p.cpnet)?;
     let own = p.wg_buffer.at(group.into())?;
     for round in 1..=p.rounds {
-        let value = Ping::value(group, round);
+        let value = CpnetPing::value(group, round);
         if p.initiates == 0 {
             cpnet_shmem_char_wait_until(own, value, limit)?;
         }
