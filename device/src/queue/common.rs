@@ -262,6 +262,11 @@ impl<'a, C: Scope> CompletionQueue<'a, C> {
     /// One poll. Whether it is the `last` one, the leader says.
     #[inline(always)]
     fn turn(&mut self, glance: Glance, last: bool) -> Turn {
+        // A CPU has let others run since the glance, who may have taken what it saw.
+        let glance = match cfg!(target_arch = "nvptx64") {
+            true => glance,
+            false => self.glance(),
+        };
         let together = C::COLLECTIVE && !C::WIDE;
         let mut word = NOTHING;
         if C::leads() {
