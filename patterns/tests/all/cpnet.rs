@@ -7,9 +7,9 @@ use warpbell_host_init::{
     Device, Error as StartError, Grid, Kernels, Launch, Nic, Node, Placement, ProtectionDomain,
     Shared, entry,
 };
-use warpbell_kernels::cpnet::{Ping, cpnet_ping};
 use warpbell_kernels::outcome::{Failure, Outcome};
 use warpbell_kernels::soft_nic::soft_nic;
+use warpbell_kernels::suite::{CpnetPing, suite_cpnet_ping};
 use warpbell_patterns::Error;
 use warpbell_patterns::cpnet::host::{
     Cpnet, CpnetConfig, CpnetError, cpnet_init_all, cpnet_shmalloc,
@@ -53,7 +53,7 @@ fn ping(pes: &[Cpnet], grid: Grid, rounds: u32) -> [Result<(), Failure>; 2] {
     const CANARY: [u8; 8] = [0xa5; 8];
     let groups = grid.blocks as usize;
     let before: Vec<u8> = (0..grid.blocks)
-        .map(|group| Ping::value(group, 0))
+        .map(|group| CpnetPing::value(group, 0))
         .collect();
     let allocate = |cpnet| {
         let [low, buffer, high] = [8, groups, 8].map(|bytes| cpnet_shmalloc(cpnet, bytes).unwrap());
@@ -69,7 +69,7 @@ fn ping(pes: &[Cpnet], grid: Grid, rounds: u32) -> [Result<(), Failure>; 2] {
     let places: Vec<_> = pes.iter().map(allocate).collect();
     let outcomes = Shared::slice(Placement::Host, 2, |_| Outcome::new()).unwrap();
     let launches = [0, 1].map(|pe: usize| {
-        let parameters = Ping {
+        let parameters = CpnetPing {
             cpnet: pes[pe].handle(),
             wg_buffer: places[pe][1],
             peer: 1 - pe as u32,
@@ -78,11 +78,11 @@ fn ping(pes: &[Cpnet], grid: Grid, rounds: u32) -> [Result<(), Failure>; 2] {
             limit_us: 300_000_000,
             outcome: &outcomes[pe],
         };
-        Launch::new(entry!(cpnet_ping), grid, parameters)
+        Launch::new(entry!(suite_cpnet_ping), grid, parameters)
     });
     Node::cpu().run(&launches, &[]).unwrap();
     let after: Vec<u8> = (0..grid.blocks)
-        .map(|group| Ping::value(group, rounds))
+        .map(|group| CpnetPing::value(group, rounds))
         .collect();
     for (cpnet, [low, buffer, high]) in pes.iter().zip(places) {
         let mut found = [vec![0; 8], vec![0; groups], vec![0; 8]];
@@ -163,7 +163,7 @@ fn bad_numbers_are_named() {
 
     // A grid with a block too many.
     let more = Shared::new(Placement::Host, Outcome::new()).unwrap();
-    let parameters = Ping {
+    let parameters = CpnetPing {
         cpnet: pes[0].handle(),
         wg_buffer: buffer,
         peer: 0,
@@ -172,7 +172,7 @@ fn bad_numbers_are_named() {
         limit_us: 1,
         outcome: &more,
     };
-    let launch = Launch::new(entry!(cpnet_ping), Grid::new(3, 1), parameters);
+    let launch = Launch::new(entry!(suite_cpnet_ping), Grid::new(3, 1), parameters);
     Node::cpu().run(&[launch], &[]).unwrap();
     let no_group = Refused::NoGroup { group: 2 };
     assert_eq!(more.result(), Err(Failure::Cpnet(no_group)));
