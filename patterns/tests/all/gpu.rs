@@ -9,7 +9,9 @@ use fake::with_fake;
 use warpbell::Deadline;
 use warpbell::wqe::Wqe;
 use warpbell_host_init::soft::SoftOptions;
-use warpbell_host_init::{Access, Buffer, Device, Gpu, Nic, Placement, QueuePairConfig, connect};
+use warpbell_host_init::{
+    Access, Buffer, Device, Gpu, Nic, Placement, ProtectionDomain, QueuePairConfig, connect,
+};
 use warpbell_patterns::Error;
 use warpbell_patterns::active::host::{ActiveConfig, ActiveMessages};
 use warpbell_patterns::proxy::host::{ProducerLines, Proxy, ProxyError};
@@ -51,17 +53,22 @@ fn what_is_shared_beside_the_queues_states_lies_where_those_are() {
     });
 }
 
+/// A GPU, and where queues lie in pinned memory for its kernels.
+fn pinned() -> (Gpu, ProtectionDomain, QueuePairConfig) {
+    let gpu = Gpu::open(0).unwrap();
+    let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
+    let config = QueuePairConfig {
+        placement: Some(Placement::Pinned(gpu)),
+        ..QueuePairConfig::granting(Access::all())
+    };
+    (gpu, device.protection_domain().unwrap(), config)
+}
+
 #[test]
 fn producers_lines_lie_where_the_kernels_have_their_own() {
     let name = "gpu::producers_lines_lie_where_the_kernels_have_their_own";
     with_fake(name, "works", || {
-        let gpu = Gpu::open(0).unwrap();
-        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
-        let domain = device.protection_domain().unwrap();
-        let config = QueuePairConfig {
-            placement: Some(Placement::Pinned(gpu)),
-            ..QueuePairConfig::granting(Access::all())
-        };
+        let (gpu, domain, config) = pinned();
         let pair = || domain.connected(&domain, &config).unwrap();
         let serve = |lines, pair| {
             let proxy = Proxy::start(1).unwrap().with_lines(lines);
@@ -89,13 +96,7 @@ fn producers_lines_lie_where_the_kernels_have_their_own() {
 fn the_host_registers_for_kernels_of_a_gpu() {
     let name = "gpu::the_host_registers_for_kernels_of_a_gpu";
     with_fake(name, "works", || {
-        let gpu = Gpu::open(0).unwrap();
-        let device = Device::open(Nic::Soft(SoftOptions::default())).unwrap();
-        let domain = device.protection_domain().unwrap();
-        let config = QueuePairConfig {
-            placement: Some(Placement::Pinned(gpu)),
-            ..QueuePairConfig::granting(Access::all())
-        };
+        let (_, domain, config) = pinned();
         let mut near = domain.queue_pair(&config).unwrap();
         let mut far = domain.queue_pair(&config).unwrap();
         connect(&mut near, &mut far).unwrap();

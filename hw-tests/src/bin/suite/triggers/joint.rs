@@ -5,19 +5,21 @@ use std::thread;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell::wqe::Wqe;
-use warpbell::{Deadline, SendDoorbell, Slice, Word64, WordExt};
+use warpbell::{Deadline, Slice, Word64, WordExt};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Kernels, QueuePair, QueuePairConfig};
+use warpbell_host_init::Kernels;
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::post::{ample, endings, expect_done};
 use warpbell_hw_tests::say::say;
-use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
+use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::place::Place;
 use warpbell_kernels::suite::{Output, ScopeKind, TriggerJoint};
 use warpbell_patterns::trigger::Ringer;
 use warpbell_patterns::trigger::host::JointTriggers;
 use warpbell_soft_hca_gpu::MemoryScope;
+
+use super::pairs;
 
 /// Scopes that trigger what the host registers while they run.
 #[derive(Clone, Copy, Debug)]
@@ -54,22 +56,7 @@ impl Joint {
         let what = format!("{kernels}, {self:?}");
         // The host reaches queues and data while the kernel runs.
         let sides = Sides::reaching(MemoryScope::System);
-        let without_record = sides.ours.device().limits().without_record;
-        let ends = (0..self.tags).map(|tag| {
-            let config = QueuePairConfig {
-                placement: Some(here::node().placement()),
-                send_depth: 8,
-                receive_depth: 0,
-                send_doorbell: match tag % 2 == 1 && without_record {
-                    true => SendDoorbell::WithoutRecord,
-                    false => SendDoorbell::WithRecord,
-                },
-                ..QueuePairConfig::default()
-            };
-            let Pair { ours, theirs } = sides.pair(&config);
-            (ours, theirs)
-        });
-        let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
+        let (near, _far) = pairs(&sides, self.tags, Some(here::node().placement()));
         let triggers = JointTriggers::new(near).expect("a table");
         let scopes = self.scopes_of(0);
         let words = (self.tags * scopes) as usize;

@@ -78,12 +78,16 @@ fn storms(kernels: Kernels) -> Vec<Storm> {
     storms
 }
 
-impl Storm {
-    fn rage(&self, kernels: Kernels) {
-        let what = format!("{kernels}, {self:?}");
-        let sides = Sides::chosen();
-        let without_record = sides.ours.device().limits().without_record;
-        let config = |tag| QueuePairConfig {
+/// Both ends of a queue for each tag; every other one has no doorbell record, if the device has such queues.
+fn pairs(
+    sides: &Sides,
+    tags: u32,
+    placement: Option<Placement>,
+) -> (Vec<QueuePair>, Vec<QueuePair>) {
+    let without_record = sides.ours.device().limits().without_record;
+    let ends = (0..tags).map(|tag| {
+        let config = QueuePairConfig {
+            placement,
             send_depth: 8,
             receive_depth: 0,
             send_doorbell: match tag % 2 == 1 && without_record {
@@ -92,11 +96,17 @@ impl Storm {
             },
             ..QueuePairConfig::default()
         };
-        let ends = (0..self.tags).map(|tag| {
-            let Pair { ours, theirs } = sides.pair(&config(tag));
-            (ours, theirs)
-        });
-        let (near, _far): (Vec<_>, Vec<QueuePair>) = ends.unzip();
+        let Pair { ours, theirs } = sides.pair(&config);
+        (ours, theirs)
+    });
+    ends.unzip()
+}
+
+impl Storm {
+    fn rage(&self, kernels: Kernels) {
+        let what = format!("{kernels}, {self:?}");
+        let sides = Sides::chosen();
+        let (near, _far) = pairs(&sides, self.tags, None);
         let triggers = Triggers::new(near).expect("a table");
         let target = sides
             .theirs
