@@ -13,7 +13,7 @@ use warpbell_patterns::trigger::{
 };
 
 use crate::common::Rig;
-use crate::common::model::model;
+use crate::common::model::{model, model_with};
 
 const NOW: Deadline = Deadline::PASSED;
 
@@ -279,20 +279,26 @@ fn triggers_want_their_acquire_fences() {
     race(Some(LeftOut::Acquire), &[trigger], 1);
 }
 
-/// Two threads trigger for an operation each. The second is registered when the first is done.
-#[test]
-fn triggers_are_counted_once_across_operations() {
-    model(None, || {
+/// Two threads trigger for an operation each, behind so many that went by a trigger. The second is registered when the
+/// first is done.
+fn two_operations(behind: u16, preemptions: usize) {
+    model_with(None, preemptions, move || {
         let table = Table::new();
+        for index in 0..behind {
+            assert_eq!(table.register(1), Ok(Ringer::Trigger));
+            trigger(&table);
+            assert_eq!(table.look(), Some(index + 1));
+            table.rig.complete(index.into(), index);
+        }
         let acting = [0, 1].map(|_| {
             let table = Arc::clone(&table);
             thread::spawn(move || trigger(&table))
         });
         let mut first = table.register(1);
         // Plays the NIC, once it is rung.
-        let rung = table.look() == Some(1);
+        let rung = table.look() == Some(behind + 1);
         let next = || {
-            table.rig.complete(0, 0);
+            table.rig.complete(behind.into(), behind);
             table.register(1)
         };
         let early = rung.then(next);
@@ -301,20 +307,34 @@ fn triggers_are_counted_once_across_operations() {
         }
         let second = early.unwrap_or_else(|| {
             first = Ok(table.settle());
-            assert_eq!(table.look(), Some(1), "the first was not sent");
+            assert_eq!(table.look(), Some(behind + 1), "the first was not sent");
             next()
         });
         let newest = table.settle();
         assert_eq!(second.unwrap_or(newest), newest, "it is told otherwise");
-        assert_eq!(table.look(), Some(2), "the second was not sent");
+        assert_eq!(table.look(), Some(behind + 2), "the second was not sent");
         let counter = table.triggers().counter(0).unwrap();
         assert_eq!((counter.counted(), counter.missing()), (1, 0));
         // One that was not settled was rung for by a trigger.
         let ringers = [first.unwrap_or(Ringer::Trigger), newest];
         let by_triggers = ringers.iter().filter(|&&ringer| ringer == Ringer::Trigger);
-        let said = table.tally().load(Ordering::Relaxed) >> 24 & 1;
-        assert_eq!(said, by_triggers.count() as u64 % 2, "{ringers:?}");
+        let all = u64::from(behind) + by_triggers.count() as u64;
+        // Nothing but that bit, and the count of triggers.
+        let expected = u64::from(behind + 2) << 36 | all % 2 << 24;
+        let said = table.tally().load(Ordering::Relaxed);
+        assert_eq!(said, expected, "{ringers:?}");
     });
+}
+
+#[test]
+fn triggers_are_counted_once_across_operations() {
+    two_operations(0, 3);
+}
+
+#[test]
+fn who_rings_is_said_at_the_bit_as_it_stands() {
+    // One thread is between its addition and its look while the other one rings and the host goes on.
+    two_operations(1, 4);
 }
 
 /// A host that closes behind its last operation, against a thread that waits for that.

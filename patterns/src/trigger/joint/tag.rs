@@ -58,17 +58,22 @@ impl JointTag {
         // Relaxed, and the kernels' alone: a GPU behind PCIe has no atomics in common with the host, which only loads it.
         let found = Tally(fetch_add_relaxed64(&self.tally, Tally::ENTER, EVERYWHERE));
         let number = found.number();
-        let mut offer = seen;
+        let (mut offer, mut before) = (seen, found);
         if !offer.takes(number) {
             // The addition before this look at the offer, because the host stores its offer before it looks at the count:
             // with a full fence on either side, one of the two sees the other.
             fence_full(EVERYWHERE);
-            offer = Offer(Counter::from_bits(load_relaxed64(&self.offer, EVERYWHERE)));
+            // Acquire: that the operation before went by a trigger, before what this one says of itself.
+            offer = self.offer();
+            if offer.ends_with(number) {
+                // That one may have been said since the addition, and nobody says it now but this thread.
+                before = self.tally();
+            }
         }
         let rings = offer.ends_with(number);
         // Before the doorbell (the fence in `publish_found`), because the host reads it once the operation is done, too.
         // What it says follows from the look, so that it needs no fence behind that.
-        fetch_add_relaxed64(&self.tally, found.leave(rings), EVERYWHERE);
+        fetch_add_relaxed64(&self.tally, before.leave(rings), EVERYWHERE);
         if rings {
             // SAFETY: the handle is good, by the promise of `JointHandle::new`; the host has registered the operation up to
             // here, and the last trigger that it wants is this thread's alone, which has said that it rings.

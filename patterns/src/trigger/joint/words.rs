@@ -21,7 +21,7 @@ impl Tally {
     /// What a trigger adds: itself, and a thread that looks.
     pub const ENTER: u64 = (1 << COUNTER_SHIFT) + 1;
 
-    /// What a thread adds once it has looked, which found this.
+    /// What a thread adds once it has looked. If it rings, this is what it found since the operation before.
     #[inline(always)]
     pub const fn leave(self, rings: bool) -> u64 {
         let rung = match (rings, self.has_rung()) {
