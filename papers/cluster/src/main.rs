@@ -218,6 +218,8 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
                 true => Driver::ALL.to_vec(),
                 false => drivers,
             };
+            // What is wrong is told before anything is printed.
+            let parameters = setting.parameters()?;
             writeln!(
                 out,
                 "driver,rank,end (µs),kernel's end (µs),messages,PCIe packets"
@@ -225,7 +227,7 @@ fn act(action: Action, out: &mut impl Write) -> Result<(), Box<dyn Error>> {
             for driver in drivers {
                 let cluster = Cluster {
                     topology: topology.clone(),
-                    parameters: setting.parameters()?,
+                    parameters: parameters.clone(),
                     driver,
                     seed: setting.seed,
                 };
