@@ -9,7 +9,7 @@ use crate::run::memory::Memory;
 use crate::run::statistics::percentile;
 use serde::Serialize;
 use warpbell::wqe::Wqe;
-use warpbell::{Deadline, SendDoorbell, Slice};
+use warpbell::{Deadline, SendDoorbell, Slice, Word64};
 use warpbell_host_init::{
     Access, Grid, Launch, Node, ProtectionDomain, QueuePair, QueuePairConfig, connect, entry,
 };
@@ -19,8 +19,9 @@ use warpbell_kernels::trigger::{
     trigger_cost_ready, trigger_cost_triggers, trigger_hops_chain, trigger_hops_posts,
     trigger_kernel, trigger_work_groups, trigger_work_items,
 };
+use warpbell_patterns::Error as PatternError;
 use warpbell_patterns::trigger::MAX_THRESHOLD;
-use warpbell_patterns::trigger::host::{JointTriggers, Triggers};
+use warpbell_patterns::trigger::host::{JointTriggers, TriggerError, Triggers};
 use warpbell_soft_hca_gpu::MemoryScope;
 
 use crate::Error;
@@ -270,12 +271,7 @@ impl CostCase {
         ] {
             run(node, "the measurement", launch, &pairs, &outcome)?;
         }
-        let median = |way: u64| {
-            let all = cycles.iter().skip(way as usize * rounds).take(rounds);
-            percentile(&sorted(all), 50)
-        };
-        let nothing = median(TriggerCost::NOTHING);
-        let cost = |way| median(way).saturating_sub(nothing);
+        let cost = |way| over(&cycles, rounds, TriggerCost::NOTHING, way);
         let post_shared = cost(TriggerCost::POST_SHARED);
         let trigger_sending = cost(TriggerCost::SENDING);
         let trigger_sending_looked = cost(TriggerCost::SENDING_LOOKED);
@@ -299,6 +295,15 @@ impl CostCase {
     }
 }
 
+/// The median of a way's rounds, over that of another way.
+fn over(cycles: &[Word64], rounds: usize, other: u64, way: u64) -> u64 {
+    let median = |way: u64| {
+        let all = cycles.iter().skip(way as usize * rounds).take(rounds);
+        percentile(&sorted(all), 50)
+    };
+    median(way).saturating_sub(median(other))
+}
+
 /// What a trigger costs where the host registers while the kernel runs, its words in memory that both reach; the unit and
 /// the rest as of [`Costs`].
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -312,24 +317,23 @@ pub struct JointCosts {
 }
 
 impl CostCase {
-    /// Measures triggers of what the host registers meanwhile; none if the NIC has no queues without a record.
+    /// Measures triggers of what the host registers meanwhile, in queues with a record; none if the host cannot ring, as
+    /// with a card and kernels on a GPU.
     ///
     /// # Errors
     /// A kernel that failed; a registration that did.
     pub fn measure_joint(&self, node: &Node) -> Result<Option<JointCosts>, Error> {
-        let mut sides = Sides::new(&nodes::reaching(node, MemoryScope::System)?)?;
-        let without = self.send_doorbell == SendDoorbell::WithoutRecord;
-        if without && !sides.near.device().limits().without_record {
-            return Ok(None);
-        }
-        sides.config.send_doorbell = self.send_doorbell;
+        let sides = Sides::new(&nodes::reaching(node, MemoryScope::System)?)?;
         let kind = QueuePairConfig {
             placement: Some(node.placement()),
             ..sides.config
         };
         let pairs = (0..3).map(|_| sides.connected_as(&kind));
         let (near, _far) = pairs.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
-        let triggers = JointTriggers::new(near)?;
+        let triggers = match JointTriggers::new(near) {
+            Err(PatternError::Trigger(TriggerError::KernelsDoorbell { .. })) => return Ok(None),
+            made => made?,
+        };
         let bytes = self.bytes as usize;
         let source = Memory::new(&sides.near, node.nic_placement(), bytes)?;
         let target = Memory::new(&sides.far, node.nic_placement(), bytes)?;
@@ -361,12 +365,7 @@ impl CostCase {
             let registered = registering.join().expect("a thread that registers");
             ran.and(Ok(registered?))
         })?;
-        let median = |way: u64| {
-            let all = cycles.iter().skip(way as usize * rounds).take(rounds);
-            percentile(&sorted(all), 50)
-        };
-        let nothing = median(JointCost::NOTHING);
-        let cost = |way| median(way).saturating_sub(nothing);
+        let cost = |way| over(&cycles, rounds, JointCost::NOTHING, way);
         Ok(Some(JointCosts {
             sending: cost(JointCost::SENDING),
             counting: cost(JointCost::COUNTING),

@@ -4,13 +4,14 @@
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Syndrome, Wqe};
+use warpbell::wqe::{Opcode, Syndrome, Wqe};
 use warpbell::{CompletionKind, Deadline, SendDoorbell, Thread};
 use warpbell_patterns::trigger::{
     Counter, Error, JointHandle, JointTag, JointTriggers, MAX_THRESHOLD, Ringer, TagQueue,
 };
 
 use crate::common::{MAX_MESSAGE, Rig};
+use crate::trigger::write;
 
 const NOW: Deadline = Deadline::PASSED;
 
@@ -65,19 +66,6 @@ impl Table {
         let change = if looking { 1 } else { u64::MAX };
         tally.fetch_add(change, std::sync::atomic::Ordering::Relaxed);
     }
-}
-
-fn write(length: u32) -> Wqe<1> {
-    let local = Local {
-        address: 0x1000,
-        length,
-        key: LocalKey(1),
-    };
-    let remote = Remote {
-        address: 0x2000,
-        key: RemoteKey(2),
-    };
-    Wqe::write(local, remote)
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{Ordering, fence};
 use loom::thread;
-use warpbell::wqe::{Local, LocalKey, Opcode, Remote, RemoteKey, Wqe};
+use warpbell::wqe::Opcode;
 use warpbell::{CompletionKind, Deadline, LeftOut, Thread, Word64};
 use warpbell_patterns::trigger::{
     Counter, Error, JointHandle, JointTag, JointTicket, JointTriggers, Ringer, TagQueue,
@@ -14,6 +14,7 @@ use warpbell_patterns::trigger::{
 
 use crate::common::Rig;
 use crate::common::model::{model, model_with};
+use crate::loom_trigger::write;
 
 const NOW: Deadline = Deadline::PASSED;
 
@@ -49,26 +50,11 @@ impl Table {
             .unwrap()
     }
 
-    /// A WQE of which no word is 0, as in a ring where none was stored.
-    fn write() -> Wqe<1> {
-        let (address, key) = (0x1000, 7);
-        let local = Local {
-            address,
-            length: 8,
-            key: LocalKey(key),
-        };
-        let remote = Remote {
-            address,
-            key: RemoteKey(key),
-        };
-        Wqe::write(local, remote)
-    }
-
     fn register(&self, threshold: u32) -> Result<Ringer, Error> {
         // SAFETY: the tag's queue, used through the tag alone.
         unsafe {
             self.tag
-                .register(&self.rig.handle(), threshold, [Self::write()], NOW)
+                .register(&self.rig.handle(), threshold, [write()], NOW)
         }
     }
 

@@ -13,6 +13,21 @@ use warpbell_patterns::trigger::{Counter, Error, TriggerEntry, TriggerHandle, Tr
 use crate::common::Rig;
 use crate::common::model::model;
 
+/// A WQE of which no word is 0, as in a ring where none was stored.
+pub fn write() -> Wqe<1> {
+    let (address, key) = (0x1000, 7);
+    let local = Local {
+        address,
+        length: 8,
+        key: LocalKey(key),
+    };
+    let remote = Remote {
+        address,
+        key: RemoteKey(key),
+    };
+    Wqe::write(local, remote)
+}
+
 /// One tag, and a word of data for each of two threads.
 struct Table {
     /// Leads into `rig`, which is freed after it.
@@ -41,24 +56,9 @@ impl Table {
             .unwrap()
     }
 
-    /// A WQE of which no word is 0, as in a ring where none was stored.
-    fn write() -> Wqe<1> {
-        let (address, key) = (0x1000, 7);
-        let local = Local {
-            address,
-            length: 8,
-            key: LocalKey(key),
-        };
-        let remote = Remote {
-            address,
-            key: RemoteKey(key),
-        };
-        Wqe::write(local, remote)
-    }
-
     fn register(&self, threshold: u32) -> Result<(), Error> {
         self.triggers()
-            .register::<Thread, 1>(0, threshold, [Self::write()], Deadline::PASSED)
+            .register::<Thread, 1>(0, threshold, [write()], Deadline::PASSED)
     }
 
     /// The word that triggers add to, for those that do so by hand.
@@ -473,7 +473,7 @@ fn sending_wants_its_acquire_fences() {
 fn the_cause_is_told(without: Option<LeftOut>) {
     model(without, || {
         let table = Table::new();
-        let operation = [Table::write(), Table::write()];
+        let operation = [write(), write()];
         let triggers = table.triggers();
         triggers
             .register::<Thread, 2>(0, 1, operation, Deadline::PASSED)

@@ -39,7 +39,8 @@ fn complete(rig: &Rig, index: u16) {
     rig.complete(index.into(), index);
 }
 
-fn write(length: u32) -> Wqe<1> {
+/// A write of so many bytes.
+pub fn write(length: u32) -> Wqe<1> {
     let local = Local {
         address: 0x1000,
         length,

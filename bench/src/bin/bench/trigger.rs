@@ -156,8 +156,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             Some(costs) => print(&screen, which, &costs, unit),
         }
     }
-    if let Some(costs) = costs_joint {
-        print_joint(&screen, &costs, unit);
+    match costs_joint {
+        None => screen.line(format_args!(
+            "the host cannot register while the kernel runs: the card's doorbell is the kernels'"
+        )),
+        Some(costs) => print_joint(&screen, &costs, unit),
     }
     screen.step("chain");
     let case = HopCase {
