@@ -1,5 +1,7 @@
 //! Puts of many work-groups: straight to the NIC, and by way of a proxy.
 
+use std::sync::atomic::Ordering;
+
 use crate::energy::{Energy, Meter};
 use crate::run::interrupt;
 use crate::run::launch::{LIMIT_US, said};
@@ -106,8 +108,8 @@ pub struct PutResult {
     pub energy: Energy,
     /// Doorbells that the proxy rang, 0 without one.
     pub doorbells: u64,
-    /// Bytes a second that the other threads read meanwhile.
-    pub streamed_per_second: f64,
+    /// How often the first of the other threads has read its share meanwhile. Those of other blocks may be slower.
+    pub passes: u64,
     /// Every word at the other end is what its thread put last.
     pub verified: bool,
 }
@@ -116,7 +118,7 @@ pub struct PutResult {
 struct Times {
     seconds: f64,
     us_per_round: f64,
-    streamed_per_second: f64,
+    passes: u64,
 }
 
 /// Where kernels post.
@@ -190,7 +192,7 @@ impl PutCase {
             posts_per_second: posts as f64 / times.seconds,
             energy,
             doorbells: queues.iter().map(|queue| queue.proxied().doorbells).sum(),
-            streamed_per_second: times.streamed_per_second,
+            passes: times.passes,
             verified: self.verify(&others),
         })
     }
@@ -293,11 +295,10 @@ impl PutCase {
         let rounds = self.rounds as f64 * f64::from(self.groups);
         // The clock of a GPU may step by a microsecond.
         let seconds = (last - first).max(1) as f64 / 1e9;
-        let streamed = values(std::slice::from_ref(&*passes))[0] as f64 * self.streamed as f64;
         Ok(Times {
             seconds,
             us_per_round: each.sum::<u64>() as f64 / 1e3 / rounds,
-            streamed_per_second: streamed / seconds,
+            passes: passes.load(Ordering::Relaxed),
         })
     }
 

@@ -185,8 +185,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
             ));
         }
         if many.streamed > 0 {
-            let rate = stream.streamed_per_second / 1e9;
-            screen.line(format_args!("    beside {rate:.1} GB a second of reading"));
+            let passes = stream.passes;
+            screen.line(format_args!(
+                "    beside the reading, of which the first thread did its share {passes} times"
+            ));
         }
         puts.push(stream);
         for single in &singles {
