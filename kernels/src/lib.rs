@@ -14,7 +14,6 @@ pub mod bare;
 pub mod checksum;
 #[cfg(feature = "all")]
 pub mod completions;
-#[cfg(feature = "all")]
 pub mod demo;
 #[cfg(feature = "all")]
 pub mod gaspi;

@@ -227,7 +227,7 @@ impl Steps<'_> {
     fn clippy(&self, report: &mut Report) -> Result<(), StepError> {
         let cust = format!("{HOST_INIT}/cust,{RANKS}/launch");
         let mlx5 = format!("{HOST_INIT}/mlx5");
-        let calls: [(&str, &[&str]); 4] = [
+        let calls: [(&str, &[&str]); 5] = [
             ("cargo clippy", &["--all-targets", "--features", &cust]),
             (
                 "cargo clippy without std, hosts and NICs of software",
@@ -252,6 +252,8 @@ impl Steps<'_> {
                 "cargo clippy with cards and GPUs",
                 &["-p", HOST_INIT, "--features", "cuda,mlx5,ranks"],
             ),
+            // As a user builds it; the step that runs it builds others beside it, whose features it would get.
+            ("cargo clippy of the demo alone", &["-p", DEMO_PACKAGE]),
         ];
         let Some(driver) = self.fake_driver(report)? else {
             return Ok(());
