@@ -57,6 +57,17 @@ impl Deadline {
         })
     }
 
+    /// The deadline so many microseconds behind this one.
+    #[inline(always)]
+    pub const fn later_us(self, microseconds: u64) -> Self {
+        let later = microseconds.saturating_mul(1_000);
+        Self(match self.0 {
+            Kind::After(nanoseconds) => Kind::After(nanoseconds.saturating_add(later)),
+            Kind::At(0) => Kind::At(0),
+            Kind::At(point) => Kind::At(point.saturating_add(later)),
+        })
+    }
+
     /// Begins a waiting loop that looks at the clock only now and then.
     ///
     /// ```

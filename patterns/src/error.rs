@@ -6,6 +6,7 @@ use crate::active::host::ActiveError;
 use crate::cpnet::host::CpnetError;
 use crate::gaspi::host::GaspiError;
 use crate::proxy::host::ProxyError;
+use crate::team::host::TeamError;
 use crate::trigger::host::TriggerError;
 
 /// Why a step of a pattern's set-up failed. Nothing of the step has taken effect, unless the variant's error says
@@ -30,6 +31,9 @@ pub enum Error {
     /// A proxy's set-up.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
+    /// A team's set-up.
+    #[error(transparent)]
+    Team(#[from] TeamError),
     /// Triggered operations' set-up.
     #[error(transparent)]
     Trigger(#[from] TriggerError),

@@ -10,6 +10,7 @@
 //! | [`active`] | messages that start tasks in a kernel at the target |
 //! | [`proxy`] | a CPU thread that hands kernels' work requests to the NIC |
 //! | [`cpnet`] | ComP-Net's calls by their names: a symmetric heap, and puts through a proxy |
+//! | [`team`] | collective calls and puts among the members of a team, from a warp, a block or a grid |
 //! | [`inbound`] | ways to see that data from the network is complete |
 // Its tests collect in vectors.
 #![cfg_attr(not(any(feature = "host", test)), no_std)]
@@ -25,6 +26,7 @@ mod error;
 pub mod gaspi;
 pub mod inbound;
 pub mod proxy;
+pub mod team;
 #[cfg(all(test, feature = "host"))]
 mod tests;
 mod together;

@@ -219,6 +219,11 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_teams_survive_their_word() {
+        errors_survive_their_word::<crate::team::Error>();
+    }
+
+    #[test]
     fn errors_of_triggers_survive_their_word() {
         errors_survive_their_word::<crate::trigger::Error>();
     }

@@ -16,4 +16,5 @@ mod loom_proxy;
 mod loom_trigger;
 mod proxy;
 mod ranks;
+mod team;
 mod trigger;

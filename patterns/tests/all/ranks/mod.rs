@@ -4,6 +4,7 @@
 mod active;
 mod cpnet;
 mod proxy;
+mod team;
 mod trigger;
 
 use std::thread;

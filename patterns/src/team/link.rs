@@ -1,0 +1,225 @@
+//! What a thread posts to another member, and what it waits for from there.
+
+use mlx5_wqe::{Local, Wqe};
+
+use super::open::CALL;
+use super::{Error, Extent, Team, TeamHandle};
+use warpbell::{Deadline, Exclusive, SendQueue, Thread, WaitError};
+
+/// A queue in one thread's hands.
+pub(crate) type OwnQueue<'a> = SendQueue<'a, Exclusive, Thread>;
+
+/// Words of 8 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    /// The first one at this member.
+    pub from: u64,
+    /// The first one at the other member.
+    pub to: u64,
+    /// How many.
+    pub words: u64,
+}
+
+/// Most words of a write; more go in several.
+const MOST: u64 = 1 << 16;
+
+impl<'a> TeamHandle<'a> {
+    /// Stores a word at a member, behind all that the queue has written there.
+    #[inline(always)]
+    pub(crate) fn tell(
+        &self,
+        queue: &mut OwnQueue<'a>,
+        rank: u32,
+        word: u64,
+        value: u64,
+        limit: Deadline,
+    ) -> Result<(), Error> {
+        let told = Wqe::write_value(value, self.remote(rank, word)?);
+        let _ = queue.post(told.signalled(), limit)?;
+        Ok(())
+    }
+
+    /// Writes words to a member, and behind them a word, with one doorbell for the last piece and the word.
+    #[inline(always)]
+    pub(crate) fn write_and_tell(
+        &self,
+        queue: &mut OwnQueue<'a>,
+        rank: u32,
+        mut span: Span,
+        (word, value): (u64, u64),
+        limit: Deadline,
+    ) -> Result<(), Error> {
+        if span.words == 0 {
+            return self.tell(queue, rank, word, value, limit);
+        }
+        while span.words > MOST {
+            let piece = self.write(
+                rank,
+                Span {
+                    words: MOST,
+                    ..span
+                },
+            )?;
+            // Signalled, because a ring that is full of others could not be waited for.
+            let _ = queue.post(piece.signalled(), limit)?;
+            span = Span {
+                from: span.from + MOST,
+                to: span.to + MOST,
+                words: span.words - MOST,
+            };
+        }
+        let (last, told) = (
+            self.write(rank, span)?,
+            Wqe::write_value(value, self.remote(rank, word)?),
+        );
+        // Behind the reservation nothing is refused any more.
+        let mut both = queue.batch(2, limit)?;
+        let _ = both.post(last)?;
+        let _ = both.post(told.signalled())?;
+        Ok(())
+    }
+
+    /// The write of words, as many as a message has.
+    #[inline(always)]
+    pub(crate) fn write(&self, rank: u32, span: Span) -> Result<Wqe<1>, Error> {
+        Ok(Wqe::write(
+            self.local(span.from, span.words)?,
+            self.remote(rank, span.to)?,
+        ))
+    }
+
+    /// Words of this member's window, for a request.
+    #[inline(always)]
+    pub(crate) fn local(&self, word: u64, words: u64) -> Result<Local, Error> {
+        let words = u32::try_from(words).unwrap_or(u32::MAX);
+        let local = self.window.local(word, words);
+        local.ok_or(Error::outside(8 * word))
+    }
+}
+
+impl<'a, X: Extent> Team<'a, X> {
+    /// Opens this unit's queue to a member, for this thread.
+    #[inline(always)]
+    pub(super) fn link(&self, rank: u32) -> Result<OwnQueue<'a>, Error> {
+        Ok(self.handle.queue(self.channel, rank)?.open::<Exclusive>()?)
+    }
+
+    /// What a signal says in this call, by its low bits.
+    #[inline(always)]
+    pub(super) const fn said(&self, low: u64) -> u64 {
+        self.calls << CALL | low & ((1 << CALL) - 1)
+    }
+
+    /// Says to a member that this one has come to the call, whose shape is so.
+    #[inline(always)]
+    pub(super) fn announce(
+        &self,
+        queue: &mut OwnQueue<'a>,
+        rank: u32,
+        shape: u64,
+        limit: Deadline,
+    ) -> Result<(), Error> {
+        let word = self
+            .handle
+            .layout
+            .ready(self.channel, self.calls, self.rank());
+        self.handle.tell(queue, rank, word, self.said(shape), limit)
+    }
+
+    /// Waits, as one thread, until a member has come to the call, which must have the same shape there.
+    #[inline(always)]
+    pub(super) fn hear(&self, rank: u32, shape: u64, limit: Deadline) -> Result<(), Error> {
+        let word = self.handle.layout.ready(self.channel, self.calls, rank);
+        let least = self.said(0);
+        match self.signal_at(word)?.wait(least, limit) {
+            Ok(said) if said == self.said(shape) => Ok(()),
+            Ok(_) => Err(Error::Disagrees { rank }),
+            Err(_) => Err(Error::Late { rank }),
+        }
+    }
+
+    /// Waits, as one thread, until a member has sent so much of what it sends in this call.
+    #[inline(always)]
+    pub(super) fn arrived(&self, rank: u32, step: u64, limit: Deadline) -> Result<(), Error> {
+        let word = self.handle.layout.arrived(self.channel, rank);
+        match self.signal_at(word)?.wait(self.said(step), limit) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::Late { rank }),
+        }
+    }
+
+    /// Comes to the call with all other members that are not masked: each thread says so to those that it serves, and then
+    /// hears from them. A member that does not come is masked.
+    #[inline(always)]
+    pub(super) fn assemble(&self, shape: u64, limit: Deadline) -> Result<(), Error> {
+        let mut result = Ok(());
+        for rank in self.others() {
+            if self.handle.is_masked(rank) {
+                continue;
+            }
+            // All say so before anybody waits: two that wait for each other first would do so for ever.
+            let said = match self.link(rank) {
+                Ok(mut queue) => self.announce(&mut queue, rank, shape, limit),
+                Err(error) => Err(error),
+            };
+            result = result.and(self.or_masked(rank, said));
+        }
+        for rank in self.others() {
+            if !self.handle.is_masked(rank) {
+                result = result.and(self.or_masked(rank, self.hear(rank, shape, limit)));
+            }
+        }
+        result
+    }
+
+    /// Waits, as one thread, until all is complete that this unit has posted to a member.
+    #[inline(always)]
+    pub(super) fn complete(
+        &self,
+        queue: &mut OwnQueue<'a>,
+        rank: u32,
+        limit: Deadline,
+    ) -> Result<(), Error> {
+        match queue.wait_all(limit) {
+            Ok(()) => Ok(()),
+            Err(WaitError::Failed(error)) => Err(Error::Failed(error)),
+            Err(_) => Err(Error::Late { rank }),
+        }
+    }
+
+    /// Masks a member that an error says is not there.
+    #[inline(always)]
+    pub(super) fn or_masked(&self, rank: u32, result: Result<(), Error>) -> Result<(), Error> {
+        if let Err(Error::Late { .. } | Error::Failed(_) | Error::Incomplete) = result {
+            self.handle.set_mask(rank, true);
+        }
+        result
+    }
+}
+
+/// A number of a call's shape: which call it is, and its numbers. Members compare it.
+#[inline(always)]
+pub(super) const fn shape(call: Call, numbers: [u64; 3]) -> u64 {
+    let [one, two, three] = numbers;
+    let mut mixed = call as u64;
+    mixed = mix(mixed ^ one);
+    mixed = mix(mixed ^ two);
+    mixed = mix(mixed ^ three);
+    mixed & ((1 << CALL) - 1)
+}
+
+/// A bijection that spreads each bit (its constants are those of splitmix64).
+#[inline(always)]
+const fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
+/// The calls that members compare.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(super) enum Call {
+    /// [`Team::barrier`].
+    Barrier = 1,
+}

@@ -1,0 +1,127 @@
+//! What a member keeps of a channel: who has it open, how many calls there were, and where a grid's blocks are.
+
+use warpbell_gpu::arch::{Reach, Word64};
+
+use super::Error;
+use crate::words::{
+    compare_exchange64, exchange_relaxed64, fetch_add64, load_acquire64, load_relaxed64,
+    store_relaxed64,
+};
+use warpbell::{Deadline, block};
+
+/// What a member keeps of a channel, in memory that its kernels alone touch; zero at first. `repr(C)`, 32 bytes.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ChannelState {
+    /// How many units have it open, in the low bits; above them the number of their grid.
+    owner: Word64,
+    /// Calls so far.
+    calls: Word64,
+    /// The first error of a call's threads, as [`Error::to_bits`] has it.
+    error: Word64,
+    /// The last meeting of a grid's blocks that this unit came to.
+    arrival: Word64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<ChannelState>() == ChannelState::BYTES);
+
+/// Bits of `owner` that count units: more than a grid has that is resident at once.
+const UNITS: u32 = 20;
+
+/// Tries to count a unit in before contention counts as "in use".
+const TRIES: u32 = 1024;
+
+/// Bits of a meeting's number.
+const MEETING: u32 = 44;
+
+impl ChannelState {
+    /// Bytes of it.
+    pub const BYTES: usize = 32;
+
+    /// Opens the channel for this unit alone, or as one of the units of a grid. What the last ones to have it did comes
+    /// before all that follows.
+    #[inline(always)]
+    pub(super) fn claim(&self, among_grid: bool) -> Result<(), Error> {
+        let grid = block::grid() << UNITS;
+        let mut owner = load_relaxed64(&self.owner, Reach::Gpu);
+        for _ in 0..TRIES {
+            let free = owner & ((1 << UNITS) - 1) == 0;
+            let ours = among_grid && owner >> UNITS == grid >> UNITS;
+            if !(free || ours) {
+                return Err(Error::InUse);
+            }
+            let next = if free { grid | 1 } else { owner + 1 };
+            match compare_exchange64(&self.owner, owner, next, Reach::Gpu) {
+                Ok(_) => return Ok(()),
+                Err(found) => owner = found,
+            }
+        }
+        Err(Error::InUse)
+    }
+
+    /// Closes it for this unit.
+    #[inline(always)]
+    pub(super) fn release(&self) {
+        fetch_add64(&self.owner, u64::MAX, Reach::Gpu);
+    }
+
+    /// How many calls there were.
+    #[inline(always)]
+    pub(super) fn calls(&self) -> u64 {
+        load_relaxed64(&self.calls, Reach::Gpu)
+    }
+
+    /// Keeps how many calls there were.
+    #[inline(always)]
+    pub(super) fn set_calls(&self, calls: u64) {
+        store_relaxed64(&self.calls, calls, Reach::Gpu);
+    }
+
+    /// Keeps a call's error, if it is the first.
+    #[inline(always)]
+    pub(super) fn keep(&self, error: Error) {
+        let _ = compare_exchange64(&self.error, 0, error.to_bits(), Reach::Gpu);
+    }
+
+    /// The call's first error, as a word.
+    #[inline(always)]
+    pub(super) fn error(&self) -> u64 {
+        load_relaxed64(&self.error, Reach::Gpu)
+    }
+
+    /// Takes the call's first error away.
+    #[inline(always)]
+    pub(super) fn take_error(&self) -> u64 {
+        exchange_relaxed64(&self.error, 0, Reach::Gpu)
+    }
+
+    /// Says that this unit has come to a meeting of those of channel `base`.
+    #[inline(always)]
+    pub(super) fn come(&self, base: u32, meeting: u64) {
+        store_relaxed64(&self.arrival, Self::at(base, meeting), Reach::Gpu);
+    }
+
+    /// Waits until the unit has come to that meeting or a later one.
+    #[inline(always)]
+    pub(super) fn wait(&self, base: u32, meeting: u64, limit: Deadline) -> Result<(), Error> {
+        let wanted = Self::at(base, meeting);
+        let mut wait = limit.wait();
+        loop {
+            let late = wait.expired();
+            // What the unit did before it came, before what this one does then.
+            let arrival = load_acquire64(&self.arrival, Reach::Gpu);
+            if arrival >> MEETING == wanted >> MEETING && arrival >= wanted {
+                return Ok(());
+            }
+            if late {
+                return Err(Error::Blocks);
+            }
+        }
+    }
+
+    #[inline(always)]
+    const fn at(base: u32, meeting: u64) -> u64 {
+        (base as u64) << MEETING | (meeting & ((1 << MEETING) - 1))
+    }
+}
