@@ -211,10 +211,10 @@ impl<X: Extent> Drop for Team<'_, X> {
             own.set_calls(self.calls);
             own.release();
         }
-        if self.channel != self.base
+        if X::WIDE
             && let Ok(first) = self.handle.state(self.base)
         {
-            first.release();
+            first.leave();
         }
     }
 }
@@ -222,12 +222,12 @@ impl<X: Extent> Drop for Team<'_, X> {
 /// Opens a unit's channel, and in a grid counts it in at the first one's.
 #[inline(always)]
 fn claim<X: Extent>(handle: &TeamHandle<'_>, base: u32, channel: u32) -> Result<u32, Error> {
-    let first = handle.state(base)?;
-    first.claim(X::WIDE)?;
-    if channel != base
-        && let Err(error) = handle.state(channel)?.claim(false)
+    let own = handle.state(channel)?;
+    own.claim()?;
+    if X::WIDE
+        && let Err(error) = handle.state(base)?.join()
     {
-        first.release();
+        own.release();
         return Err(error);
     }
     Ok(0)

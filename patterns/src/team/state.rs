@@ -5,16 +5,18 @@ use warpbell_gpu::arch::{Reach, Word64};
 use super::Error;
 use crate::words::{
     compare_exchange64, exchange_relaxed64, fetch_add64, load_acquire64, load_relaxed64,
-    store_relaxed64,
+    store_relaxed64, store_release64,
 };
 use warpbell::{Deadline, block};
 
-/// What a member keeps of a channel, in memory that its kernels alone touch; zero at first. `repr(C)`, 32 bytes.
+/// What a member keeps of a channel, in memory that its kernels alone touch; zero at first. `repr(C)`, 40 bytes.
 #[repr(C)]
 #[derive(Debug)]
 pub struct ChannelState {
-    /// How many units have it open, in the low bits; above them the number of their grid.
+    /// 1 while a unit has the channel open.
     owner: Word64,
+    /// How many units of a grid have this channel as their first, in the low bits; above them the number of the grid.
+    grid: Word64,
     /// Calls so far.
     calls: Word64,
     /// The first error of a call's threads, as [`Error::to_bits`] has it.
@@ -26,7 +28,7 @@ pub struct ChannelState {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ChannelState>() == ChannelState::BYTES);
 
-/// Bits of `owner` that count units: more than a grid has that is resident at once.
+/// Bits of `grid` that count units: more than a grid has that is resident at once.
 const UNITS: u32 = 20;
 
 /// Tries to count a unit in before contention counts as "in use".
@@ -37,33 +39,46 @@ const MEETING: u32 = 44;
 
 impl ChannelState {
     /// Bytes of it.
-    pub const BYTES: usize = 32;
+    pub const BYTES: usize = 40;
 
-    /// Opens the channel for this unit alone, or as one of the units of a grid. What the last ones to have it did comes
-    /// before all that follows.
+    /// Opens the channel for this unit. What the last one to have it did comes before all that follows.
     #[inline(always)]
-    pub(super) fn claim(&self, among_grid: bool) -> Result<(), Error> {
+    pub(super) fn claim(&self) -> Result<(), Error> {
+        match compare_exchange64(&self.owner, 0, 1, Reach::Gpu) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::InUse),
+        }
+    }
+
+    /// Closes it again.
+    #[inline(always)]
+    pub(super) fn release(&self) {
+        store_release64(&self.owner, 0, Reach::Gpu);
+    }
+
+    /// Counts this unit in among those of its grid; another grid's may not have the channel as their first meanwhile.
+    #[inline(always)]
+    pub(super) fn join(&self) -> Result<(), Error> {
         let grid = block::grid() << UNITS;
-        let mut owner = load_relaxed64(&self.owner, Reach::Gpu);
+        let mut found = load_relaxed64(&self.grid, Reach::Gpu);
         for _ in 0..TRIES {
-            let free = owner & ((1 << UNITS) - 1) == 0;
-            let ours = among_grid && owner >> UNITS == grid >> UNITS;
-            if !(free || ours) {
-                return Err(Error::InUse);
-            }
-            let next = if free { grid | 1 } else { owner + 1 };
-            match compare_exchange64(&self.owner, owner, next, Reach::Gpu) {
+            let next = match found & ((1 << UNITS) - 1) {
+                0 => grid | 1,
+                _ if found >> UNITS == grid >> UNITS => found + 1,
+                _ => break,
+            };
+            match compare_exchange64(&self.grid, found, next, Reach::Gpu) {
                 Ok(_) => return Ok(()),
-                Err(found) => owner = found,
+                Err(now) => found = now,
             }
         }
         Err(Error::InUse)
     }
 
-    /// Closes it for this unit.
+    /// Counts this unit out.
     #[inline(always)]
-    pub(super) fn release(&self) {
-        fetch_add64(&self.owner, u64::MAX, Reach::Gpu);
+    pub(super) fn leave(&self) {
+        fetch_add64(&self.grid, u64::MAX, Reach::Gpu);
     }
 
     /// How many calls there were.

@@ -5,7 +5,7 @@ use warpbell::{Block, Slice, Warp, kernel, thread};
 use warpbell_host_init::entry;
 use warpbell_patterns::Error as SetUp;
 use warpbell_patterns::team::host::TeamError;
-use warpbell_patterns::team::{self, TeamHandle};
+use warpbell_patterns::team::{self, Extent, TeamHandle};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -21,7 +21,8 @@ fn trial(p: Trial<'_>) {
         0 => open_twice(&p),
         1 => meets(&p, Deadline::after_ms(50)),
         2 => meets(&p, PATIENCE),
-        3 => grids(&p),
+        3 => grids::<Warp>(&p, warpbell::block::index()),
+        4 => grids::<team::Grid>(&p, 0),
         _ => bad_numbers(&p),
     };
     let word = result.err().map_or(0, Error::to_bits);
@@ -40,10 +41,10 @@ fn meets(p: &Trial<'_>, limit: Deadline) -> Result<(), Error> {
 }
 
 /// A grid holds its channels until all its blocks have gone.
-fn grids(p: &Trial<'_>) -> Result<(), Error> {
+fn grids<X: Extent>(p: &Trial<'_>, channel: u32) -> Result<(), Error> {
     let mut team = p.team.open::<team::Grid>(0)?;
     team.barrier(PATIENCE)?;
-    let again = p.team.open::<Warp>(warpbell::block::index()).map(drop);
+    let again = p.team.open::<X>(channel).map(drop);
     team.barrier(PATIENCE)?;
     again
 }
@@ -112,7 +113,7 @@ fn trials(members: &[TeamMember], which: &[u32], grid: Grid) -> Vec<Vec<Result<(
 #[test]
 fn bad_numbers_are_refused_and_nothing_is_sent() {
     let members = team(2, &config(2, 20));
-    all_succeed(trials(&members, &[4, 4], Grid::new(1, 32)));
+    all_succeed(trials(&members, &[5, 5], Grid::new(1, 32)));
     for pair in members.iter().flat_map(TeamMember::queue_pairs) {
         assert_eq!(pair.send_progress().published, 0);
     }
@@ -127,6 +128,8 @@ fn a_channel_is_one_units_or_one_grids() {
     };
     in_use(trials(&members, &[0, 0], Grid::new(1, 32)));
     in_use(trials(&members, &[3, 3], Grid::new(2, 32)));
+    in_use(trials(&members, &[4, 4], Grid::new(2, 32)));
+    in_use(trials(&members, &[4, 4], Grid::new(1, 32)));
     // All have closed it.
     all_succeed(trials(&members, &[2, 2], Grid::new(1, 3)));
 }
