@@ -15,10 +15,8 @@ impl<X: Extent> Team<'_, X> {
     #[inline(always)]
     pub fn barrier(&mut self, limit: Deadline) -> Result<(), Error> {
         let limit = limit.fixed();
-        let result = match self.enter(limit) {
-            Ok(()) => self.assemble(shape(Call::Barrier, [0; 3]), limit),
-            entered => entered,
-        };
-        self.settle(result, limit)
+        self.enter(limit)?;
+        let verdict = self.assemble(shape(Call::Barrier, [0; 3]), limit);
+        self.settle(verdict, limit)
     }
 }

@@ -132,6 +132,23 @@ impl<'a> TeamHandle<'a> {
         (rank < self.ranks()).then(|| unsafe { &*self.mask.add(rank as usize) })
     }
 
+    /// The number of the first word of so many bytes of the callers', if they are there and whole words.
+    #[inline(always)]
+    pub(super) fn user_words(&self, offset: u64, bytes: u64) -> Result<u64, Error> {
+        if !offset.is_multiple_of(8) {
+            return Err(Error::uneven(offset));
+        }
+        if !bytes.is_multiple_of(8) {
+            return Err(Error::uneven(bytes));
+        }
+        let (first, words, there) = (offset / 8, bytes / 8, self.layout.user());
+        // No sum, which could wrap.
+        if words > there || first > there - words {
+            return Err(Error::outside(offset));
+        }
+        Ok(first)
+    }
+
     /// The state of a channel that there is.
     #[inline(always)]
     pub(super) fn state(&self, channel: u32) -> Result<&'a ChannelState, Error> {

@@ -2,6 +2,7 @@
 
 use mlx5_wqe::{Local, Wqe};
 
+use super::error::Verdict;
 use super::open::CALL;
 use super::{Error, Extent, Team, TeamHandle};
 use warpbell::{Deadline, Exclusive, SendQueue, Thread, WaitError};
@@ -30,13 +31,13 @@ impl<'a> TeamHandle<'a> {
         &self,
         queue: &mut OwnQueue<'a>,
         rank: u32,
-        word: u64,
-        value: u64,
+        (word, value): (u64, u64),
         limit: Deadline,
-    ) -> Result<(), Error> {
-        let told = Wqe::write_value(value, self.remote(rank, word)?);
-        let _ = queue.post(told.signalled(), limit)?;
-        Ok(())
+    ) -> Verdict {
+        match self.remote(rank, word) {
+            Ok(there) => post(queue, Wqe::write_value(value, there).signalled(), limit),
+            Err(error) => Verdict::bad(error),
+        }
     }
 
     /// Writes words to a member, and behind them a word, with one doorbell for the last piece and the word.
@@ -46,37 +47,49 @@ impl<'a> TeamHandle<'a> {
         queue: &mut OwnQueue<'a>,
         rank: u32,
         mut span: Span,
-        (word, value): (u64, u64),
+        told: (u64, u64),
         limit: Deadline,
-    ) -> Result<(), Error> {
-        if span.words == 0 {
-            return self.tell(queue, rank, word, value, limit);
-        }
+    ) -> Verdict {
         while span.words > MOST {
-            let piece = self.write(
+            let piece = match self.write(
                 rank,
                 Span {
                     words: MOST,
                     ..span
                 },
-            )?;
-            // Signalled, because a ring that is full of others could not be waited for.
-            let _ = queue.post(piece.signalled(), limit)?;
+            ) {
+                // Signalled, because a ring that is full of others could not be waited for.
+                Ok(piece) => post(queue, piece.signalled(), limit),
+                Err(error) => Verdict::bad(error),
+            };
+            if piece.is_bad() {
+                return piece;
+            }
             span = Span {
                 from: span.from + MOST,
                 to: span.to + MOST,
                 words: span.words - MOST,
             };
         }
-        let (last, told) = (
-            self.write(rank, span)?,
-            Wqe::write_value(value, self.remote(rank, word)?),
-        );
-        // Behind the reservation nothing is refused any more.
-        let mut both = queue.batch(2, limit)?;
-        let _ = both.post(last)?;
-        let _ = both.post(told.signalled())?;
-        Ok(())
+        if span.words == 0 {
+            return self.tell(queue, rank, told, limit);
+        }
+        let last = match self.write(rank, span) {
+            Ok(last) => last,
+            Err(error) => return Verdict::bad(error),
+        };
+        let told = match self.remote(rank, told.0) {
+            Ok(there) => Wqe::write_value(told.1, there).signalled(),
+            Err(error) => return Verdict::bad(error),
+        };
+        match queue.batch(2, limit) {
+            Ok(mut both) => {
+                // Behind the reservation nothing is refused any more.
+                let (_, _) = (both.post(last), both.post(told));
+                Verdict::GOOD
+            }
+            Err(error) => Verdict::bad(error),
+        }
     }
 
     /// The write of words, as many as a message has.
@@ -97,11 +110,27 @@ impl<'a> TeamHandle<'a> {
     }
 }
 
+/// Posts a request.
+#[inline(always)]
+pub(crate) fn post(queue: &mut OwnQueue<'_>, wqe: Wqe<1>, limit: Deadline) -> Verdict {
+    match queue.post(wqe, limit) {
+        Ok(_) => Verdict::GOOD,
+        Err(error) => Verdict::bad(error),
+    }
+}
+
 impl<'a, X: Extent> Team<'a, X> {
     /// Opens this unit's queue to a member, for this thread.
     #[inline(always)]
-    pub(super) fn link(&self, rank: u32) -> Result<OwnQueue<'a>, Error> {
-        Ok(self.handle.queue(self.channel, rank)?.open::<Exclusive>()?)
+    pub(super) fn link(&self, rank: u32) -> Result<OwnQueue<'a>, Verdict> {
+        let handle = match self.handle.queue(self.channel, rank) {
+            Ok(handle) => handle,
+            Err(error) => return Err(Verdict::bad(error)),
+        };
+        match handle.open::<Exclusive>() {
+            Ok(queue) => Ok(queue),
+            Err(error) => Err(Verdict::bad(error)),
+        }
     }
 
     /// What a signal says in this call, by its low bits.
@@ -110,7 +139,7 @@ impl<'a, X: Extent> Team<'a, X> {
         self.calls << CALL | low & ((1 << CALL) - 1)
     }
 
-    /// Says to a member that this one has come to the call, whose shape is so.
+    /// Says to a member, as one thread, that this one has come to the call, whose shape is so.
     #[inline(always)]
     pub(super) fn announce(
         &self,
@@ -118,41 +147,50 @@ impl<'a, X: Extent> Team<'a, X> {
         rank: u32,
         shape: u64,
         limit: Deadline,
-    ) -> Result<(), Error> {
+    ) -> Verdict {
         let word = self
             .handle
             .layout
             .ready(self.channel, self.calls, self.rank());
-        self.handle.tell(queue, rank, word, self.said(shape), limit)
+        self.handle
+            .tell(queue, rank, (word, self.said(shape)), limit)
     }
 
     /// Waits, as one thread, until a member has come to the call, which must have the same shape there.
     #[inline(always)]
-    pub(super) fn hear(&self, rank: u32, shape: u64, limit: Deadline) -> Result<(), Error> {
+    pub(super) fn hear(&self, rank: u32, shape: u64, limit: Deadline) -> Verdict {
         let word = self.handle.layout.ready(self.channel, self.calls, rank);
-        let least = self.said(0);
-        match self.signal_at(word)?.wait(least, limit) {
-            Ok(said) if said == self.said(shape) => Ok(()),
-            Ok(_) => Err(Error::Disagrees { rank }),
-            Err(_) => Err(Error::Late { rank }),
+        match self.signalled(word, self.said(0), limit) {
+            0 => Verdict::bad(Error::Late { rank }),
+            said if said == self.said(shape) => Verdict::GOOD,
+            _ => Verdict::bad(Error::Disagrees { rank }),
         }
     }
 
     /// Waits, as one thread, until a member has sent so much of what it sends in this call.
     #[inline(always)]
-    pub(super) fn arrived(&self, rank: u32, step: u64, limit: Deadline) -> Result<(), Error> {
+    pub(super) fn arrived(&self, rank: u32, step: u64, limit: Deadline) -> Verdict {
         let word = self.handle.layout.arrived(self.channel, rank);
-        match self.signal_at(word)?.wait(self.said(step), limit) {
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::Late { rank }),
+        match self.signalled(word, self.said(step), limit) {
+            0 => Verdict::bad(Error::Late { rank }),
+            _ => Verdict::GOOD,
+        }
+    }
+
+    /// Waits until a word of the window is at least so much, and gives it; 0 if that takes too long.
+    #[inline(always)]
+    fn signalled(&self, word: u64, least: u64, limit: Deadline) -> u64 {
+        match self.handle.window.signal(word) {
+            Some(signal) => signal.wait(least, limit).unwrap_or(0),
+            None => 0,
         }
     }
 
     /// Comes to the call with all other members that are not masked: each thread says so to those that it serves, and then
     /// hears from them. A member that does not come is masked.
     #[inline(always)]
-    pub(super) fn assemble(&self, shape: u64, limit: Deadline) -> Result<(), Error> {
-        let mut result = Ok(());
+    pub(super) fn assemble(&self, shape: u64, limit: Deadline) -> Verdict {
+        let mut verdict = Verdict::GOOD;
         for rank in self.others() {
             if self.handle.is_masked(rank) {
                 continue;
@@ -160,40 +198,35 @@ impl<'a, X: Extent> Team<'a, X> {
             // All say so before anybody waits: two that wait for each other first would do so for ever.
             let said = match self.link(rank) {
                 Ok(mut queue) => self.announce(&mut queue, rank, shape, limit),
-                Err(error) => Err(error),
+                Err(verdict) => verdict,
             };
-            result = result.and(self.or_masked(rank, said));
+            verdict = verdict.and(self.or_masked(rank, said));
         }
         for rank in self.others() {
             if !self.handle.is_masked(rank) {
-                result = result.and(self.or_masked(rank, self.hear(rank, shape, limit)));
+                verdict = verdict.and(self.or_masked(rank, self.hear(rank, shape, limit)));
             }
         }
-        result
+        verdict
     }
 
     /// Waits, as one thread, until all is complete that this unit has posted to a member.
     #[inline(always)]
-    pub(super) fn complete(
-        &self,
-        queue: &mut OwnQueue<'a>,
-        rank: u32,
-        limit: Deadline,
-    ) -> Result<(), Error> {
+    pub(super) fn complete(&self, queue: &mut OwnQueue<'a>, rank: u32, limit: Deadline) -> Verdict {
         match queue.wait_all(limit) {
-            Ok(()) => Ok(()),
-            Err(WaitError::Failed(error)) => Err(Error::Failed(error)),
-            Err(_) => Err(Error::Late { rank }),
+            Ok(()) => Verdict::GOOD,
+            Err(WaitError::Failed(error)) => Verdict::bad(Error::Failed(error)),
+            Err(_) => Verdict::bad(Error::Late { rank }),
         }
     }
 
-    /// Masks a member that an error says is not there.
+    /// Masks a member of which a verdict says that it is not there.
     #[inline(always)]
-    pub(super) fn or_masked(&self, rank: u32, result: Result<(), Error>) -> Result<(), Error> {
-        if let Err(Error::Late { .. } | Error::Failed(_) | Error::Incomplete) = result {
+    pub(super) fn or_masked(&self, rank: u32, verdict: Verdict) -> Verdict {
+        if verdict.is_gone() {
             self.handle.set_mask(rank, true);
         }
-        result
+        verdict
     }
 }
 

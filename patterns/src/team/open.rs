@@ -2,6 +2,7 @@
 
 use core::marker::PhantomData;
 
+use super::error::Verdict;
 use super::{Error, Extent, TeamHandle};
 use crate::together::by_leader;
 use warpbell::{Deadline, Scope, Signal, thread};
@@ -73,7 +74,7 @@ impl<'a, X: Extent> Team<'a, X> {
     /// [`Error::Uneven`], [`Error::Outside`].
     #[inline(always)]
     pub fn signal(&self, offset: u64) -> Result<Signal<'a>, Error> {
-        let word = self.user_words(offset, 8)?;
+        let word = self.handle.user_words(offset, 8)?;
         self.signal_at(word)
     }
 
@@ -82,23 +83,6 @@ impl<'a, X: Extent> Team<'a, X> {
     pub(super) fn signal_at(&self, word: u64) -> Result<Signal<'a>, Error> {
         let signal = self.handle.window.signal(word);
         signal.ok_or(Error::outside(8 * word))
-    }
-
-    /// The number of the first word of so many bytes of the callers', if they are there and whole words.
-    #[inline(always)]
-    pub(super) fn user_words(&self, offset: u64, bytes: u64) -> Result<u64, Error> {
-        if !offset.is_multiple_of(8) {
-            return Err(Error::uneven(offset));
-        }
-        if !bytes.is_multiple_of(8) {
-            return Err(Error::uneven(bytes));
-        }
-        let (first, words, there) = (offset / 8, bytes / 8, self.handle.layout.user());
-        // No sum, which could wrap.
-        if words > there || first > there - words {
-            return Err(Error::outside(offset));
-        }
-        Ok(first)
     }
 
     /// The other members that this thread serves: every thread of a unit has its share. It begins behind this member, so
@@ -129,34 +113,28 @@ impl<'a, X: Extent> Team<'a, X> {
     /// Ends a call, with all threads of the extent: all get the first error of one, or none. What any of them may read, all
     /// may read then.
     #[inline(always)]
-    pub(super) fn settle(&self, result: Result<(), Error>, limit: Deadline) -> Result<(), Error> {
-        let (own, first) = (
-            self.handle.state(self.channel)?,
-            self.handle.state(self.base)?,
-        );
-        let failed = X::Unit::any(result.is_err());
-        if let Err(error) = result {
-            first.keep(error);
+    pub(super) fn settle(&self, verdict: Verdict, limit: Deadline) -> Result<(), Error> {
+        let first = self.handle.state(self.base)?;
+        let failed = X::Unit::any(verdict.is_bad());
+        if verdict.is_bad() {
+            first.keep(verdict);
         }
-        // What each thread has seen come, and its error, before what the others do.
+        // What each thread has seen come, and its verdict, before what the others do.
         X::Unit::sync();
         if X::WIDE {
             self.meet(1, limit.later_us(GRACE_US))?;
         } else if !failed {
             return Ok(());
         }
-        let mut word = 0;
+        let mut verdict = Verdict::GOOD;
         if X::Unit::leads() {
-            word = match X::WIDE {
-                // The first unit takes it away at the next call.
-                true => first.error(),
-                false => own.take_error(),
-            };
+            verdict = first.verdict();
+            if !X::WIDE {
+                // In a grid the first unit does so at the next call.
+                first.forget();
+            }
         }
-        match Error::from_bits(X::Unit::broadcast(word)) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        verdict.of_leader::<X::Unit>().result()
     }
 
     /// Waits until all units are here, for the first or second time in the call.
@@ -182,7 +160,7 @@ impl<'a, X: Extent> Team<'a, X> {
         }
         if X::Unit::leads() & !late {
             if (self.channel == base) & (which == 0) {
-                first.take_error();
+                first.forget();
             }
             // What the unit did, and in the first one what all others did, before its word.
             thread::device_fence();

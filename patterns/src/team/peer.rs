@@ -1,9 +1,11 @@
 //! One-sided requests to a member, with words of both windows by their offsets.
 
-use mlx5_wqe::Wqe;
+use core::marker::PhantomData;
+
+use mlx5_wqe::{Local, Wqe};
 
 use super::link::Span;
-use super::{Error, Extent, Team};
+use super::{Error, Extent, Team, TeamHandle};
 use crate::together::{Led, by_leader};
 use warpbell::{Deadline, Exclusive};
 
@@ -13,9 +15,12 @@ use warpbell::{Deadline, Exclusive};
 /// result. What they stored before comes before it. Requests are carried out in order. Offsets count bytes from the
 /// beginning of a window, and are multiples of 8, as all lengths are.
 pub struct Peer<'t, 'a, X: Extent> {
-    team: &'t Team<'a, X>,
+    // Copies of the team's: a reference to it would have it in a GPU's local memory.
+    handle: TeamHandle<'a>,
+    channel: u32,
     rank: u32,
     queue: Led<'a, Exclusive, X::Unit>,
+    _team: PhantomData<&'t mut Team<'a, X>>,
 }
 
 impl<'a, X: Extent> Team<'a, X> {
@@ -30,9 +35,11 @@ impl<'a, X: Extent> Team<'a, X> {
         }
         let queue = Led::open(self.handle.queue(self.channel, rank)?)?;
         Ok(Peer {
-            team: self,
+            handle: self.handle,
+            channel: self.channel,
             rank,
             queue,
+            _team: PhantomData,
         })
     }
 }
@@ -47,7 +54,7 @@ impl<X: Extent> Peer<'_, '_, X> {
         let span = self.span(from, to, bytes)?;
         by_leader!(
             X::Unit,
-            self.post(self.team.handle.write(self.rank, span)?, limit)
+            self.post(self.handle.write(self.rank, span)?, limit)
         )
         .map(drop)
     }
@@ -66,12 +73,13 @@ impl<X: Extent> Peer<'_, '_, X> {
         limit: Deadline,
     ) -> Result<(), Error> {
         let span = self.span(from, to, bytes)?;
-        let told = (self.team.user_words(signal, 8)?, value);
-        let (handle, rank) = (&self.team.handle, self.rank);
+        let told = (self.handle.user_words(signal, 8)?, value);
+        let (handle, rank) = (self.handle, self.rank);
         by_leader!(
             X::Unit,
             handle
                 .write_and_tell(&mut self.queue, rank, span, told, limit)
+                .result()
                 .map(|()| 0)
         )
         .map(drop)
@@ -83,8 +91,8 @@ impl<X: Extent> Peer<'_, '_, X> {
     /// As [`put`](Self::put).
     #[inline(always)]
     pub fn put_value(&mut self, to: u64, value: u64, limit: Deadline) -> Result<(), Error> {
-        let to = self.team.user_words(to, 8)?;
-        let remote = self.team.handle.remote(self.rank, to)?;
+        let to = self.handle.user_words(to, 8)?;
+        let remote = self.handle.remote(self.rank, to)?;
         by_leader!(X::Unit, self.post(Wqe::write_value(value, remote), limit)).map(drop)
     }
 
@@ -94,8 +102,8 @@ impl<X: Extent> Peer<'_, '_, X> {
     /// As [`put`](Self::put).
     #[inline(always)]
     pub fn add(&mut self, to: u64, value: u64, limit: Deadline) -> Result<(), Error> {
-        let to = self.team.user_words(to, 8)?;
-        let remote = self.team.handle.remote(self.rank, to)?;
+        let to = self.handle.user_words(to, 8)?;
+        let remote = self.handle.remote(self.rank, to)?;
         let landing = self.landing()?;
         by_leader!(
             X::Unit,
@@ -111,8 +119,8 @@ impl<X: Extent> Peer<'_, '_, X> {
     #[inline(always)]
     pub fn get(&mut self, from: u64, to: u64, bytes: u64, limit: Deadline) -> Result<(), Error> {
         let Span { from, to, words } = self.span(from, to, bytes)?;
-        let local = self.team.handle.local(to, words)?;
-        let remote = self.team.handle.remote(self.rank, from)?;
+        let local = self.handle.local(to, words)?;
+        let remote = self.handle.remote(self.rank, from)?;
         by_leader!(X::Unit, self.post(Wqe::read(local, remote), limit)).map(drop)
     }
 
@@ -135,7 +143,7 @@ impl<X: Extent> Peer<'_, '_, X> {
     #[inline(always)]
     pub fn quiet(&mut self, limit: Deadline) -> Result<(), Error> {
         let landing = self.landing()?;
-        let remote = self.team.handle.remote(self.rank, 0)?;
+        let remote = self.handle.remote(self.rank, 0)?;
         let limit = limit.fixed();
         by_leader!(
             X::Unit,
@@ -150,16 +158,16 @@ impl<X: Extent> Peer<'_, '_, X> {
     #[inline(always)]
     fn span(&self, from: u64, to: u64, bytes: u64) -> Result<Span, Error> {
         Ok(Span {
-            from: self.team.user_words(from, bytes)?,
-            to: self.team.user_words(to, bytes)?,
+            from: self.handle.user_words(from, bytes)?,
+            to: self.handle.user_words(to, bytes)?,
             words: bytes / 8,
         })
     }
 
     #[inline(always)]
-    fn landing(&self) -> Result<mlx5_wqe::Local, Error> {
-        let handle = &self.team.handle;
-        handle.local(handle.layout.landing(self.team.channel), 1)
+    fn landing(&self) -> Result<Local, Error> {
+        let landing = self.handle.layout.landing(self.channel);
+        self.handle.local(landing, 1)
     }
 
     /// As the leader.

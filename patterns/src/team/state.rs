@@ -3,9 +3,10 @@
 use warpbell_gpu::arch::{Reach, Word64};
 
 use super::Error;
+use super::error::Verdict;
 use crate::words::{
-    compare_exchange64, exchange_relaxed64, fetch_add64, load_acquire64, load_relaxed64,
-    store_relaxed64, store_release64,
+    compare_exchange64, fetch_add64, load_acquire64, load_relaxed64, store_relaxed64,
+    store_release64,
 };
 use warpbell::{Deadline, block};
 
@@ -19,8 +20,8 @@ pub struct ChannelState {
     grid: Word64,
     /// Calls so far.
     calls: Word64,
-    /// The first error of a call's threads, as [`Error::to_bits`] has it.
-    error: Word64,
+    /// The first bad verdict of a call's threads.
+    verdict: Word64,
     /// The last meeting of a grid's blocks that this unit came to.
     arrival: Word64,
 }
@@ -93,22 +94,22 @@ impl ChannelState {
         store_relaxed64(&self.calls, calls, Reach::Gpu);
     }
 
-    /// Keeps a call's error, if it is the first.
+    /// Keeps a thread's verdict, if it is the first bad one of the call.
     #[inline(always)]
-    pub(super) fn keep(&self, error: Error) {
-        let _ = compare_exchange64(&self.error, 0, error.to_bits(), Reach::Gpu);
+    pub(super) fn keep(&self, verdict: Verdict) {
+        let _ = compare_exchange64(&self.verdict, 0, verdict.to_word(), Reach::Gpu);
     }
 
-    /// The call's first error, as a word.
+    /// The call's first bad verdict.
     #[inline(always)]
-    pub(super) fn error(&self) -> u64 {
-        load_relaxed64(&self.error, Reach::Gpu)
+    pub(super) fn verdict(&self) -> Verdict {
+        Verdict::of_word(load_relaxed64(&self.verdict, Reach::Gpu))
     }
 
-    /// Takes the call's first error away.
+    /// Forgets the call's verdict.
     #[inline(always)]
-    pub(super) fn take_error(&self) -> u64 {
-        exchange_relaxed64(&self.error, 0, Reach::Gpu)
+    pub(super) fn forget(&self) {
+        store_relaxed64(&self.verdict, 0, Reach::Gpu);
     }
 
     /// Says that this unit has come to a meeting of those of channel `base`.
