@@ -12,6 +12,7 @@
 //! | [`cpnet`] | ComP-Net's calls by their names: a symmetric heap, and puts through a proxy |
 //! | [`team`] | collective calls and puts among the members of a team, from a warp, a block or a grid |
 //! | [`inbound`] | ways to see that data from the network is complete |
+//! | [`number`] | the numbers that collectives add up, and 8-bit floats |
 // Its tests collect in vectors.
 #![cfg_attr(not(any(feature = "host", test)), no_std)]
 
@@ -25,6 +26,7 @@ pub mod cpnet;
 mod error;
 pub mod gaspi;
 pub mod inbound;
+pub mod number;
 pub mod proxy;
 pub mod team;
 #[cfg(all(test, feature = "host"))]

@@ -14,6 +14,7 @@ mod loom_inbound;
 mod loom_joint;
 mod loom_proxy;
 mod loom_trigger;
+mod number;
 mod proxy;
 mod ranks;
 mod team;
