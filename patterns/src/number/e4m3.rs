@@ -19,7 +19,7 @@ impl E4m3 {
     const FORM: (u32, u32) = (3, 7);
 
     /// All bits but the sign are set in a NaN.
-    const NAN: u8 = 0x7f;
+    const NAN: u32 = 0x7f;
 
     /// The float that these bits are.
     #[inline(always)]
@@ -39,26 +39,31 @@ impl E4m3 {
     pub const fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let magnitude = bits & MAGNITUDE;
-        if magnitude > INFINITY {
-            return Self(Self::NAN);
-        }
-        let number = if magnitude < Self::MAX.to_bits() {
-            narrowed(magnitude, Self::FORM.0, Self::FORM.1) as u8
+        let largest = Self::MAX.to_bits();
+        let limited = if magnitude < largest {
+            magnitude
         } else {
-            Self::NAN - 1
+            largest
         };
-        Self((bits >> 24) as u8 & 0x80 | number)
+        let number = narrowed(limited, Self::FORM.0, Self::FORM.1);
+        let (sign, nan) = if magnitude > INFINITY {
+            (0, Self::NAN)
+        } else {
+            (bits >> 24 & 0x80, 0)
+        };
+        Self((sign | number | nan) as u8)
     }
 
-    /// The same value, exactly.
+    /// The same value, exactly. A NaN stays one.
     #[inline(always)]
     pub const fn to_f32(self) -> f32 {
-        let magnitude = self.0 & 0x7f;
+        let (sign, magnitude) = ((self.0 as u32 & 0x80) << 24, self.0 as u32 & 0x7f);
+        let number = widened(sign, magnitude, Self::FORM.0, Self::FORM.1);
         if magnitude == Self::NAN {
-            return f32::NAN;
+            f32::NAN
+        } else {
+            number
         }
-        let bits = widened(magnitude as u32, Self::FORM.0, Self::FORM.1);
-        f32::from_bits((self.0 as u32 & 0x80) << 24 | bits)
     }
 
     /// The eight values of a word of [`BlockScale::pack`], with their block's [`BlockScale::scale`].

@@ -1,6 +1,6 @@
 //! Floats of 16 bits.
 
-use super::{INFINITY, MAGNITUDE, narrowed, shifted, widened};
+use super::{INFINITY, MAGNITUDE, narrowed, widened};
 
 /// IEEE 754's binary16: 5 bits of exponent, 10 of mantissa.
 #[repr(transparent)]
@@ -16,39 +16,41 @@ impl F16 {
     /// How many bits the mantissa has, and the exponent's bias.
     const FORM: (u32, u32) = (10, 15);
 
-    /// The exponent of infinities and NaNs.
-    const NO_NUMBER: u16 = 0x7c00;
+    /// The bits of infinity. Those of NaNs are greater.
+    const INFINITY: u32 = 0x7c00;
+
+    /// 2^16, which would follow the largest number. It rounds to the bits of infinity.
+    const LIMIT: u32 = 65_536.0_f32.to_bits();
 
     /// Rounds to nearest, ties to even. From 65,520 on, this is infinity.
     #[inline(always)]
     pub const fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let magnitude = bits & MAGNITUDE;
-        if magnitude > INFINITY {
-            return Self(0x7e00);
-        }
-        let rounded = narrowed(magnitude, Self::FORM.0, Self::FORM.1);
-        let number = if rounded < Self::NO_NUMBER as u32 {
-            rounded as u16
+        let limited = if magnitude < Self::LIMIT {
+            magnitude
         } else {
-            Self::NO_NUMBER
+            Self::LIMIT
         };
-        Self((bits >> 16) as u16 & 0x8000 | number)
+        let number = narrowed(limited, Self::FORM.0, Self::FORM.1);
+        let (sign, nan) = if magnitude > INFINITY {
+            (0, 0x7e00)
+        } else {
+            (bits >> 16 & 0x8000, 0)
+        };
+        Self((sign | number | nan) as u16)
     }
 
-    /// The same value, exactly.
+    /// The same value, exactly. A NaN stays one.
     #[inline(always)]
     pub const fn to_f32(self) -> f32 {
-        let magnitude = self.0 & 0x7fff;
-        if magnitude > Self::NO_NUMBER {
-            return f32::NAN;
-        }
-        let bits = if magnitude == Self::NO_NUMBER {
-            INFINITY
+        let (sign, magnitude) = ((self.0 as u32 & 0x8000) << 16, self.0 as u32 & 0x7fff);
+        let number = widened(sign, magnitude, Self::FORM.0, Self::FORM.1);
+        if magnitude < Self::INFINITY {
+            number
         } else {
-            widened(magnitude as u32, Self::FORM.0, Self::FORM.1)
-        };
-        f32::from_bits((self.0 as u32 & 0x8000) << 16 | bits)
+            f32::from_bits(sign | magnitude << 13 | INFINITY)
+        }
     }
 }
 
@@ -58,20 +60,19 @@ impl Bf16 {
     pub const fn from_f32(value: f32) -> Self {
         let bits = value.to_bits();
         let magnitude = bits & MAGNITUDE;
-        if magnitude > INFINITY {
-            return Self(0x7fc0);
-        }
-        Self((bits >> 16) as u16 & 0x8000 | shifted(magnitude, 16) as u16)
+        // Half of the last bit that stays, or just less if that bit is 0. A carry into the exponent is right.
+        let number = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16;
+        Self(if magnitude > INFINITY {
+            0x7fc0
+        } else {
+            (bits >> 16 & 0x8000 | number) as u16
+        })
     }
 
-    /// The same value, exactly.
+    /// The same value, exactly. A NaN stays one.
     #[inline(always)]
     pub const fn to_f32(self) -> f32 {
-        let bits = (self.0 as u32) << 16;
-        if bits & MAGNITUDE > INFINITY {
-            return f32::NAN;
-        }
-        f32::from_bits(bits)
+        f32::from_bits((self.0 as u32) << 16)
     }
 }
 

@@ -10,8 +10,8 @@
 //!
 //! [`E4m3`] has no sums: values travel in it. [`BlockScale`] packs blocks of `f32`, and [`E4m3::unpack`] unpacks them.
 //!
-//! Sums and conversions are the same on every processor, bit for bit. IEEE 754 leaves open which NaN comes of a sum.
-//! Here all NaNs become the same quiet NaN.
+//! Sums, and values rounded to fewer bits, are the same on every processor, bit for bit. IEEE 754 leaves open which NaN
+//! comes of a sum. Here it is always the same quiet NaN.
 
 mod e4m3;
 mod float16;
@@ -118,45 +118,29 @@ const INFINITY: u32 = f32::INFINITY.to_bits();
 /// Where an `f32` has its exponent.
 const MANTISSA: u32 = f32::MANTISSA_DIGITS - 1;
 
-/// Rounds an `f32` without sign, given as its bits, to a float with a `mantissa` of so many bits; ties go to even. If
-/// the value is too large or a NaN, the result is greater than the bits of the largest number.
+/// Rounds an `f32` without sign, given as its bits, to a float with a `mantissa` of so many bits; ties go to even.
 ///
-/// `bias` is that of the narrower exponent, at most 125. There is only integer arithmetic, so that no compiler can
-/// contract it with a product before.
+/// `bias` is that of the narrower exponent. The value is at most a power of two beyond the narrower float's largest.
 #[inline(always)]
 const fn narrowed(magnitude: u32, mantissa: u32, bias: u32) -> u32 {
+    // The exponent of the smallest normal number; subnormal numbers have its steps.
+    let least = 128 - bias;
     let exponent = magnitude >> MANTISSA;
-    // By how much exponents differ. Up to this exponent of the `f32`, the narrower float is subnormal.
-    let differ = 127 - bias;
-    let dropped = MANTISSA - mantissa;
-    if exponent > differ {
-        shifted(magnitude - (differ << MANTISSA), dropped)
-    } else {
-        // The significand moves instead of the exponent. A shift by 25 leaves nothing of it; for subnormal `f32`, which
-        // lack the bit that is set here, the shift is greater.
-        let significand = magnitude & ((1 << MANTISSA) - 1) | 1 << MANTISSA;
-        let shift = dropped + 1 + differ - exponent;
-        shifted(significand, if shift < 25 { shift } else { 25 })
-    }
+    let exponent = if exponent > least { exponent } else { least };
+    // A power of two so large that the sum's last bit is the last bit to keep. So the addition rounds.
+    let large = (exponent + MANTISSA - mantissa) << MANTISSA;
+    let sum = f32::from_bits(magnitude) + f32::from_bits(large);
+    sum.to_bits() - large + ((exponent - least) << mantissa)
 }
 
-/// A value without its lowest 1 to 25 bits, rounded to nearest, ties to even. It is less than 2^31.
+/// The value of a narrower number without sign, given as its bits, with the sign of an `f32`'s bits. `mantissa` and
+/// `bias` are as for `narrowed`.
 #[inline(always)]
-const fn shifted(value: u32, by: u32) -> u32 {
-    (value + ((1 << (by - 1)) - 1) + (value >> by & 1)) >> by
-}
-
-/// The bits of the `f32` with the value of a narrower number without sign. `mantissa` and `bias` are as for `narrowed`.
-#[inline(always)]
-const fn widened(magnitude: u32, mantissa: u32, bias: u32) -> u32 {
-    let differ = 127 - bias;
-    if magnitude >> mantissa == 0 {
-        // A whole number of steps. A step is a power of two, so the product is exact.
-        let step = f32::from_bits((differ + 1 - mantissa) << MANTISSA);
-        (magnitude as f32 * step).to_bits()
-    } else {
-        (magnitude << (MANTISSA - mantissa)) + (differ << MANTISSA)
-    }
+const fn widened(sign: u32, magnitude: u32, mantissa: u32, bias: u32) -> f32 {
+    // Moved up, the bits are those of an `f32` that is too small by the difference of the biases, for subnormal numbers
+    // as well. A product with a power of two is exact.
+    let small = f32::from_bits(sign | magnitude << (MANTISSA - mantissa));
+    small * f32::from_bits((254 - bias) << MANTISSA)
 }
 
 mod sealed {
