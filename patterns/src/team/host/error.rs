@@ -45,4 +45,7 @@ pub enum TeamError {
         /// What differs.
         what: &'static str,
     },
+    /// A member that was set up by another job's ranks, or with all members in one process.
+    #[error("the member is none of this job's; let it rejoin the job whose ranks set its team up")]
+    OtherJob,
 }

@@ -6,7 +6,7 @@ use std::mem;
 use super::TeamConfig;
 use crate::Error;
 use crate::team::{ChannelState, Layout, TeamHandle, TeamParts};
-use warpbell::wqe::Remote;
+use warpbell::wqe::{Remote, RemoteKey};
 use warpbell::{QueueError, SendQueueHandle};
 use warpbell_host_init::{Access, MemoryRegion, ProtectionDomain, QueuePair, Shared};
 
@@ -16,33 +16,33 @@ const WORD: usize = size_of::<u64>();
 /// One member of a team.
 pub struct TeamMember {
     rank: u32,
-    part: Part,
+    layout: Layout,
+    window: MemoryRegion,
+    /// The states of the channels, and behind them the mask.
+    own: MemoryRegion,
     /// What the queue pairs are to kernels, at `channel * ranks + rank`; read when one is opened.
     queues: Shared<[SendQueueHandle<'static>]>,
     /// Where each member's window begins.
     windows: Shared<[Remote]>,
+    /// At `channel * ranks + rank`.
+    pairs: Vec<Option<QueuePair>>,
+    #[cfg(feature = "ranks")]
+    pub(super) terms: super::ranks::Terms,
 }
 
 impl TeamMember {
     /// What the kernels of this member get. It borrows the member, which therefore outlives them.
     pub fn handle(&self) -> TeamHandle<'_> {
-        let Part {
-            layout,
-            window,
-            own,
-            ..
-        } = &self.part;
-        let states = own.as_ptr();
-        let behind = layout.channels() as usize * ChannelState::BYTES;
+        let states = self.own.as_ptr();
         let parts = TeamParts {
             rank: self.rank,
-            layout: *layout,
-            window: window.words().expect("a region is aligned"),
+            layout: self.layout,
+            window: self.window.words().expect("a region is aligned"),
             windows: self.windows.as_ptr(),
             queues: self.queues.as_ptr(),
             states: states.cast(),
             // SAFETY: inside the region, which has room for the states and the mask.
-            mask: unsafe { states.add(behind) }.cast(),
+            mask: unsafe { states.add(self.mask(0)) }.cast(),
         };
         // SAFETY: the tables and regions are as large as the layout says, and live as long as `self`, which the handle
         // borrows. Window and state are regions that NICs, kernels and `&self` calls of the host touch alone; the
@@ -57,7 +57,7 @@ impl TeamMember {
 
     /// How many members the team has.
     pub fn ranks(&self) -> u32 {
-        self.part.layout.ranks()
+        self.layout.ranks()
     }
 
     /// Copies bytes out of this member's window.
@@ -65,7 +65,7 @@ impl TeamMember {
     /// # Errors
     /// As [`MemoryRegion::read`].
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        Ok(self.part.window.read(offset, into)?)
+        Ok(self.window.read(offset, into)?)
     }
 
     /// Copies bytes into this member's window.
@@ -73,7 +73,7 @@ impl TeamMember {
     /// # Errors
     /// As [`MemoryRegion::write`].
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<(), Error> {
-        Ok(self.part.window.write(offset, from)?)
+        Ok(self.window.write(offset, from)?)
     }
 
     /// The members that are masked, in order.
@@ -84,7 +84,7 @@ impl TeamMember {
         let mut masked = Vec::new();
         for rank in 0..self.ranks() {
             let mut word = [0; WORD];
-            self.part.own.read(self.part.mask(rank), &mut word)?;
+            self.own.read(self.mask(rank), &mut word)?;
             if word != [0; WORD] {
                 masked.push(rank);
             }
@@ -98,12 +98,12 @@ impl TeamMember {
     /// As [`MemoryRegion::write`], for a member that is not there too.
     pub fn set_mask(&self, rank: u32, masked: bool) -> Result<(), Error> {
         let word = u64::from(masked).to_le_bytes();
-        Ok(self.part.own.write(self.part.mask(rank), &word)?)
+        Ok(self.own.write(self.mask(rank), &word)?)
     }
 
     /// The queue pairs of this member: for [`Node::run`](warpbell_host_init::Node::run), and for what they did.
     pub fn queue_pairs(&self) -> impl Iterator<Item = &QueuePair> {
-        self.part.pairs.iter().flatten()
+        self.pairs.iter().flatten()
     }
 
     /// The first error of a queue of this member.
@@ -116,24 +116,17 @@ impl fmt::Debug for TeamMember {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TeamMember")
             .field("rank", &self.rank)
-            .field("layout", &self.part.layout)
+            .field("layout", &self.layout)
             .finish_non_exhaustive()
     }
 }
 
-/// A member that its kernels know nothing of yet.
-pub(super) struct Part {
-    layout: Layout,
-    window: MemoryRegion,
-    /// The states of the channels, and behind them the mask.
-    own: MemoryRegion,
-    /// At `channel * ranks + rank`.
-    pairs: Vec<Option<QueuePair>>,
-}
-
-impl Part {
-    pub fn new(
+/// The steps of a set-up.
+impl TeamMember {
+    /// A member without any queue.
+    pub(super) fn new(
         domain: &ProtectionDomain,
+        rank: u32,
         layout: Layout,
         config: &TeamConfig,
     ) -> Result<Self, Error> {
@@ -143,58 +136,75 @@ impl Part {
             Ok::<_, Error>(domain.register(buffer, access)?)
         };
         let (ranks, channels) = (layout.ranks() as usize, layout.channels() as usize);
+        let none = Remote {
+            address: 0,
+            key: RemoteKey(0),
+        };
         Ok(Self {
+            rank,
             window: region(WORD * layout.words() as usize, TeamConfig::ACCESS)?,
             own: region(
                 channels * ChannelState::BYTES + WORD * ranks,
                 Access::LOCAL_WRITE,
             )?,
+            queues: Shared::slice(placement.of_host(), channels * ranks, |_| {
+                SendQueueHandle::none()
+            })?,
+            windows: Shared::slice(placement.of_host(), ranks, |_| none)?,
             pairs: (0..channels * ranks).map(|_| None).collect(),
             layout,
+            #[cfg(feature = "ranks")]
+            terms: super::ranks::Terms::default(),
         })
     }
 
     /// Where the window begins, for all members.
-    pub fn window(&self) -> Remote {
+    pub(super) fn window(&self) -> Remote {
         Remote {
             address: self.window.address(),
             key: self.window.rkey(),
         }
     }
 
+    /// Tells the kernels where all members' windows begin.
+    pub(super) fn set_windows(&mut self, windows: &[Remote]) {
+        self.windows.copy_from_slice(windows);
+    }
+
     /// Takes the queue pair of a channel to a member.
-    pub fn put(&mut self, channel: u32, rank: u32, pair: QueuePair) {
-        let place = channel as usize * self.layout.ranks() as usize + rank as usize;
-        self.pairs[place] = Some(pair);
+    pub(super) fn put(&mut self, channel: u32, rank: u32, pair: QueuePair) -> Result<(), Error> {
+        let place = channel as usize * self.ranks() as usize + rank as usize;
+        let handle = self.pairs[place].insert(pair).send_queue()?;
+        // SAFETY: only the lifetime changes. The handle leaves the member inside a `TeamHandle` alone, which borrows the
+        // member, and with it the queue pair.
+        self.queues[place] =
+            unsafe { mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(handle) };
+        Ok(())
     }
 
     /// Where a member's word of the mask lies in `own`.
     fn mask(&self, rank: u32) -> usize {
         self.layout.channels() as usize * ChannelState::BYTES + WORD * rank as usize
     }
+}
 
-    /// Makes the member of that number. The windows are those of all.
-    pub fn member(self, rank: u32, windows: &[Remote]) -> Result<TeamMember, Error> {
-        let kernels = self.window.placement().of_host();
-        let mut handles = Vec::with_capacity(self.pairs.len());
-        for pair in &self.pairs {
-            handles.push(match pair {
-                None => SendQueueHandle::none(),
-                Some(pair) => {
-                    let handle = pair.send_queue()?;
-                    // SAFETY: only the lifetime changes. The handle leaves the member inside a `TeamHandle` alone,
-                    // which borrows the member, and with it the queue pair.
-                    unsafe {
-                        mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(handle)
-                    }
-                }
-            });
-        }
-        Ok(TeamMember {
-            rank,
-            queues: Shared::slice(kernels, handles.len(), |place| handles[place])?,
-            windows: Shared::slice(kernels, windows.len(), |rank| windows[rank])?,
-            part: self,
-        })
+/// Coming back.
+#[cfg(feature = "ranks")]
+impl TeamMember {
+    /// Whether this member's memory and queues belong to that domain.
+    pub(super) fn is_of(&self, domain: &ProtectionDomain) -> bool {
+        self.window.domain().is(domain)
+    }
+
+    /// Takes all queues away, and makes everything but the callers' part of the window as it was at first.
+    pub(super) fn clear(&mut self) -> Result<(), Error> {
+        // The handles before the queue pairs that they lead to.
+        self.queues.fill(SendQueueHandle::none());
+        self.pairs.fill_with(|| None);
+        // Without queue pairs nobody writes here any more.
+        let callers = WORD * self.layout.user() as usize;
+        let signals = vec![0; self.window.len() - callers];
+        self.window.write(callers, &signals)?;
+        Ok(self.own.write(0, &vec![0; self.own.len()])?)
     }
 }

@@ -11,7 +11,6 @@ pub use error::TeamError;
 pub use member::TeamMember;
 
 use crate::Error;
-use member::Part;
 use warpbell_host_init::ProtectionDomain;
 
 /// Sets up a team whose members are all in this process, one for each domain.
@@ -40,24 +39,24 @@ pub fn team_of(
     config: &TeamConfig,
 ) -> Result<Vec<TeamMember>, Error> {
     let layout = config.layout(domains.len())?;
-    let part = |domain: &ProtectionDomain| Part::new(domain, layout, config);
-    let mut parts = domains
-        .iter()
-        .map(part)
+    let member = |(rank, domain)| TeamMember::new(domain, rank, layout, config);
+    let mut members = (0..)
+        .zip(domains)
+        .map(member)
         .collect::<Result<Vec<_>, Error>>()?;
     for channel in 0..config.channels {
         for own in 0..domains.len() {
             for other in own + 1..domains.len() {
                 let (ours, theirs) =
                     domains[own].connected(&domains[other], &config.queue_pair())?;
-                parts[own].put(channel, other as u32, ours);
-                parts[other].put(channel, own as u32, theirs);
+                members[own].put(channel, other as u32, ours)?;
+                members[other].put(channel, own as u32, theirs)?;
             }
         }
     }
-    let windows: Vec<_> = parts.iter().map(Part::window).collect();
-    (0..)
-        .zip(parts)
-        .map(|(rank, part)| part.member(rank, &windows))
-        .collect()
+    let windows: Vec<_> = members.iter().map(TeamMember::window).collect();
+    for member in &mut members {
+        member.set_windows(&windows);
+    }
+    Ok(members)
 }

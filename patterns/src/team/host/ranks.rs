@@ -4,12 +4,18 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::Part;
 use super::{TeamConfig, TeamError, TeamMember};
 use crate::Error;
 use crate::gaspi::host::told;
 use warpbell::wqe::{Remote, RemoteKey};
 use warpbell_host_init::World;
+
+/// What a team of a job's ranks was set up with; nothing for a team in one process.
+#[derive(Debug, Default)]
+pub(super) struct Terms {
+    members: Vec<u32>,
+    config: TeamConfig,
+}
 
 /// What a rank tells the others: its configuration, and if it is a member its window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,66 +78,118 @@ impl TeamMember {
         members: &[u32],
         config: &TeamConfig,
     ) -> Result<Option<Self>, Error> {
-        let own = world.rank();
-        let place = members.iter().position(|&rank| rank == own);
+        let place = members.iter().position(|&rank| rank == world.rank());
         let checked = check(world, members).and_then(|()| config.layout(members.len()));
         let layout = told(world, checked.map_err(Error::from))?;
-        let part = match place {
-            None => Ok(None),
-            Some(_) => Part::new(world.domain(), layout, config).map(Some),
-        };
-        let mut part = told(world, part)?;
-        let ours = Told {
-            rank: own,
-            members: members.to_vec(),
-            channels: config.channels,
-            bytes: config.bytes,
-            scratch_bytes: config.scratch_bytes,
-            window: part.as_ref().map(|part| {
-                let Remote { address, key } = part.window();
-                (address, key.0)
-            }),
-        };
-        // Before the queues, whose making needs equal numbers.
-        let all: Vec<Told> = world.exchange(&ours)?;
-        for theirs in &all {
-            if let Some(what) = ours.differs(theirs) {
-                let rank = theirs.rank;
-                return told(world, Err(TeamError::Disagrees { rank, what }.into()));
-            }
-        }
-        for channel in 0..config.channels {
-            let others = members.iter().copied().filter(|&rank| rank != own);
-            let others: Vec<u32> = if place.is_some() {
-                others.collect()
-            } else {
-                Vec::new()
+        let new = |place| Self::new(world.domain(), place as u32, layout, config);
+        let made = place.map(new).transpose();
+        let mut member = told(world, made)?;
+        if let Some(member) = &mut member {
+            member.terms = Terms {
+                members: members.to_vec(),
+                config: *config,
             };
-            for (rank, pair) in world.connect(others, &config.queue_pair())? {
-                let there = members.iter().position(|&member| member == rank);
-                if let (Some(part), Some(there)) = (&mut part, there) {
-                    part.put(channel, there as u32, pair);
-                }
-            }
         }
-        let window = |rank: &u32| {
-            let theirs = all.iter().find(|theirs| theirs.rank == *rank)?;
-            let (address, key) = theirs.window?;
-            let key = RemoteKey(key);
-            Some(Remote { address, key })
-        };
-        let windows: Option<Vec<_>> = members.iter().map(window).collect();
-        let member = match (part, windows, place) {
-            (Some(part), Some(windows), Some(place)) => {
-                part.member(place as u32, &windows).map(Some)
-            }
-            _ => Ok(None),
-        };
-        let member = told(world, member)?;
-        // No member puts before all have come so far.
-        world.barrier()?;
+        meet(world, members, config, member.as_mut())?;
         Ok(member)
     }
+
+    /// Sets the team up again after a rank of it has failed, once a new process has taken its place: this member keeps its
+    /// window, where it was, with the callers' bytes in it. All queues are made anew, what was under way on them is lost,
+    /// and the team counts calls from the first one on; nobody is masked.
+    ///
+    /// The members that are left call this, after [`World::shrink`] and [`World::take_in`]; the new process and the ranks
+    /// that are no members call [`join`](Self::join) with the numbers of the start. No kernel of this member runs
+    /// meanwhile. If it fails, because one more rank has failed, the member has no queues, and may rejoin later.
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    /// use warpbell_host_init::World;
+    /// use warpbell_patterns::Error;
+    /// use warpbell_patterns::team::host::TeamMember;
+    ///
+    /// /// A kernel's call has failed, because a member is late or a queue to it has failed.
+    /// fn replace(world: &mut World, member: &mut TeamMember) -> Result<(), Error> {
+    ///     let patience = Duration::from_secs(600);
+    ///     for rank in world.shrink(Duration::from_secs(60))? {
+    ///         world.take_in(rank, patience)?;
+    ///     }
+    ///     member.rejoin(world)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// [`TeamError::OtherJob`]; [`TeamError::Rank`] for a member that was not taken in; otherwise as [`join`](Self::join).
+    pub fn rejoin(&mut self, world: &mut World) -> Result<(), Error> {
+        let Terms { members, config } = &self.terms;
+        let (members, config) = (members.clone(), *config);
+        let ours = !members.is_empty() && self.is_of(world.domain());
+        let checked = match ours {
+            true => check(world, &members),
+            false => Err(TeamError::OtherJob),
+        };
+        told(world, checked.map_err(Error::from))?;
+        // Before the others know this member again, none of whom writes here until all have come.
+        let cleared = self.clear();
+        told(world, cleared)?;
+        meet(world, &members, &config, Some(self))
+    }
+}
+
+/// The steps that all ranks make together: they compare what they were given, connect all channels, and learn where the
+/// windows are.
+fn meet(
+    world: &mut World,
+    members: &[u32],
+    config: &TeamConfig,
+    mut member: Option<&mut TeamMember>,
+) -> Result<(), Error> {
+    let own = world.rank();
+    let ours = Told {
+        rank: own,
+        members: members.to_vec(),
+        channels: config.channels,
+        bytes: config.bytes,
+        scratch_bytes: config.scratch_bytes,
+        window: member.as_ref().map(|member| {
+            let Remote { address, key } = member.window();
+            (address, key.0)
+        }),
+    };
+    // Before the queues, whose making needs equal numbers.
+    let all: Vec<Told> = world.exchange(&ours)?;
+    for theirs in &all {
+        if let Some(what) = ours.differs(theirs) {
+            let rank = theirs.rank;
+            return told(world, Err(TeamError::Disagrees { rank, what }.into()));
+        }
+    }
+    let others = members.iter().copied().filter(|&rank| rank != own);
+    let others: Vec<u32> = match member {
+        Some(_) => others.collect(),
+        None => Vec::new(),
+    };
+    for channel in 0..config.channels {
+        for (rank, pair) in world.connect(others.iter().copied(), &config.queue_pair())? {
+            let there = members.iter().position(|&member| member == rank);
+            if let (Some(member), Some(there)) = (&mut member, there) {
+                told(world, member.put(channel, there as u32, pair))?;
+            }
+        }
+    }
+    if let Some(member) = member {
+        let window = |&rank: &u32| {
+            let theirs = all.iter().find(|theirs| theirs.rank == rank);
+            let window = theirs.and_then(|theirs| theirs.window);
+            let (address, key) = window.ok_or(TeamError::Rank { rank })?;
+            let key = RemoteKey(key);
+            Ok(Remote { address, key })
+        };
+        let windows: Result<Vec<_>, TeamError> = members.iter().map(window).collect();
+        member.set_windows(&told(world, windows.map_err(Error::from))?);
+    }
+    // No member puts before all have come so far.
+    Ok(world.barrier()?)
 }
 
 /// Refuses members that do not take part in the job, or that are named twice.

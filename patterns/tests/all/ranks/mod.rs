@@ -4,6 +4,7 @@
 mod active;
 mod cpnet;
 mod proxy;
+mod rejoin;
 mod team;
 mod trigger;
 
@@ -32,37 +33,61 @@ fn patient() -> QueuePairConfig {
     }
 }
 
-/// What each rank of a job over this wire comes to. Each job has a port of its own, at a loopback address that no other
+/// How a rank enters a job of so many, over this wire. Each job has a port of its own, at a loopback address that no other
 /// process has.
-fn job<R: Send>(port: u16, size: u32, wire: WireKind, part: impl Fn(World) -> R + Sync) -> Vec<R> {
-    let [_, b, c, d] = std::process::id().to_be_bytes();
-    let host = format!("127.{}.{c}.{d}", 64 + b % 64);
-    let alone = Config::read(&Environment::default()).unwrap();
-    let rank = |rank| {
+#[derive(Clone, Copy)]
+struct Entrance<'a> {
+    port: u16,
+    size: u32,
+    wire: WireKind,
+    node: &'a Node,
+}
+
+impl Entrance<'_> {
+    /// Enters it with this number; a second time, if the process before has ended and the others take it in.
+    fn enter(&self, rank: u32) -> World {
+        let [_, b, c, d] = std::process::id().to_be_bytes();
         let config = Config {
             rank,
-            size,
+            size: self.size,
             local_rank: None,
             root: Root::Tcp {
-                host: host.clone(),
-                port,
+                host: format!("127.{}.{c}.{d}", 64 + b % 64),
+                port: self.port,
             },
-            ..alone.clone()
+            ..Config::read(&Environment::default()).unwrap()
         };
         let ranks = Rendezvous::join(&config, PATIENCE).unwrap();
         let options = WorldOptions {
-            wire: Some(wire),
+            wire: Some(self.wire),
             ..WorldOptions::new(PATIENCE)
         };
-        part(World::with(ranks, &Node::cpu(), &options).unwrap())
+        World::with(ranks, self.node, &options).unwrap()
+    }
+
+    /// What each rank comes to.
+    fn all<R: Send>(&self, part: impl Fn(World) -> R + Sync) -> Vec<R> {
+        let rank = |rank| part(self.enter(rank));
+        thread::scope(|scope| {
+            let rank = &rank;
+            let threads: Vec<_> = (0..self.size)
+                .map(|number| scope.spawn(move || rank(number)))
+                .collect();
+            threads.into_iter().map(|one| one.join().unwrap()).collect()
+        })
+    }
+}
+
+/// What each rank of a job comes to.
+fn job<R: Send>(port: u16, size: u32, wire: WireKind, part: impl Fn(World) -> R + Sync) -> Vec<R> {
+    let node = &Node::cpu();
+    let entrance = Entrance {
+        port,
+        size,
+        wire,
+        node,
     };
-    thread::scope(|scope| {
-        let rank = &rank;
-        let threads: Vec<_> = (0..size)
-            .map(|number| scope.spawn(move || rank(number)))
-            .collect();
-        threads.into_iter().map(|one| one.join().unwrap()).collect()
-    })
+    entrance.all(part)
 }
 
 /// A region of this rank, filled with one byte.
