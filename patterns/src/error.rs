@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::active::host::ActiveError;
 use crate::cpnet::host::CpnetError;
+use crate::experts::host::ExpertsError;
 use crate::gaspi::host::GaspiError;
 use crate::proxy::host::ProxyError;
 use crate::team::host::TeamError;
@@ -25,6 +26,9 @@ pub enum Error {
     /// ComP-Net's set-up.
     #[error(transparent)]
     Cpnet(#[from] CpnetError),
+    /// The set-up of an exchange with experts.
+    #[error(transparent)]
+    Experts(#[from] ExpertsError),
     /// A GASPI program's set-up.
     #[error(transparent)]
     Gaspi(#[from] GaspiError),

@@ -11,6 +11,7 @@
 //! | [`proxy`] | a CPU thread that hands kernels' work requests to the NIC |
 //! | [`cpnet`] | ComP-Net's calls by their names: a symmetric heap, and puts through a proxy |
 //! | [`team`] | collective calls and puts among the members of a team, from a warp, a block or a grid |
+//! | [`experts`] | expert-parallel exchange: tokens to their experts, and the weighted sum of what comes back |
 //! | [`inbound`] | ways to see that data from the network is complete |
 //! | [`number`] | the numbers that collectives add up, and 8-bit floats |
 // Its tests collect in vectors.
@@ -24,6 +25,7 @@ pub mod active;
 pub mod cpnet;
 #[cfg(feature = "host")]
 mod error;
+pub mod experts;
 pub mod gaspi;
 pub mod inbound;
 pub mod number;

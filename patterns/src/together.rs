@@ -214,6 +214,11 @@ mod tests {
     }
 
     #[test]
+    fn errors_of_exchanges_survive_their_word() {
+        errors_survive_their_word::<crate::experts::Error>();
+    }
+
+    #[test]
     fn errors_of_gaspi_survive_their_word() {
         errors_survive_their_word::<crate::gaspi::Error>();
     }

@@ -137,6 +137,21 @@ impl<'a, X: Extent> Team<'a, X> {
         verdict.of_leader::<X::Unit>().result()
     }
 
+    /// Waits, with all threads of the extent, until all units are here: what any thread did before, all may read then. It
+    /// counts as a call.
+    #[inline(always)]
+    pub(crate) fn rendezvous(&mut self, limit: Deadline) -> Result<(), Error> {
+        self.calls += 1;
+        self.meetings += 1;
+        match X::WIDE {
+            true => self.meet(1, limit.later_us(GRACE_US)),
+            false => {
+                X::Unit::sync();
+                Ok(())
+            }
+        }
+    }
+
     /// Waits until all units are here, for the first or second time in the call.
     #[inline(always)]
     fn meet(&self, which: u64, limit: Deadline) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod active;
 mod common;
 mod cpnet;
+mod experts;
 mod gaspi;
 mod gpu;
 mod inbound;

@@ -1,0 +1,80 @@
+//! What has come to an expert.
+
+use super::layout::HEADER;
+use super::word::Count;
+use super::{Header, Layout};
+use warpbell::Words;
+
+/// What one source has sent to one own expert in a round: [`Experts::received`](super::Experts::received).
+///
+/// It holds until the member's next dispatch begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Received<'a> {
+    pub(super) words: Words<'a>,
+    pub(super) layout: Layout,
+    pub(super) round: u64,
+    pub(super) local: u32,
+    pub(super) source: u32,
+    pub(super) count: Count,
+}
+
+impl<'a> Received<'a> {
+    /// How many tokens have come, in slots from 0 on. Their order is that in which the source's threads came to a counter.
+    #[inline(always)]
+    pub const fn count(&self) -> u32 {
+        self.count.sent(self.layout.shape.capacity)
+    }
+
+    /// How many tokens the source had for this expert that did not come.
+    #[inline(always)]
+    pub const fn dropped(&self) -> u32 {
+        self.count.dropped(self.layout.shape.capacity)
+    }
+
+    /// Whether the source's dispatch was refused there, so that no token comes from it to any expert.
+    #[inline(always)]
+    pub const fn is_refused(&self) -> bool {
+        self.count.is_refused()
+    }
+
+    /// Which token is in a slot.
+    #[inline(always)]
+    pub fn header(&self, slot: u32) -> Option<Header> {
+        let place = self.place(slot)?;
+        let first = self.words.load(place)?;
+        let second = self.words.load(place + 1)?;
+        Some(Header::from_words(first, second))
+    }
+
+    /// The values in a slot, in the exchange's format: bf16, 4 a word; or E4M3, 8 a word, and behind them their scales, an
+    /// `f32` for each 128 values, 2 a word.
+    #[inline(always)]
+    pub fn row(&self, slot: u32) -> Option<Words<'a>> {
+        let words = self.layout.shape.row_words();
+        self.words.part(self.place(slot)? + HEADER, words.into())
+    }
+
+    /// The row that the expert makes of it, in bf16, for the caller to write until a combine begins.
+    #[inline(always)]
+    pub fn output(&self, slot: u32) -> Option<Words<'a>> {
+        self.place(slot)?;
+        let word = self.layout.output(self.local, self.source, slot);
+        self.words
+            .part(word, self.layout.shape.hidden_words().into())
+    }
+
+    #[inline(always)]
+    fn place(&self, slot: u32) -> Option<u64> {
+        if slot >= self.count() {
+            return None;
+        }
+        let Self {
+            layout,
+            round,
+            local,
+            source,
+            ..
+        } = *self;
+        Some(layout.received(round, local, source, slot))
+    }
+}

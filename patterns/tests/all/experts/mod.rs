@@ -1,0 +1,71 @@
+//! Exchanges whose members are in one process: every value against a reference, every refusal, who is masked.
+#![cfg(all(feature = "host", not(loom)))]
+
+mod exact;
+mod model;
+
+use warpbell::{Deadline, Word64};
+use warpbell_host_init::{Grid, Launch, Node, Placement, QueuePairConfig, Shared, Timers};
+use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember, experts_of};
+use warpbell_patterns::experts::{Error, Format};
+
+/// What a member that is there is waited for.
+const PATIENCE: Deadline = Deadline::after_ms(300_000);
+
+/// Queue pairs that take nobody for dead on a machine that has other work.
+fn config() -> ExpertsConfig {
+    ExpertsConfig {
+        experts: 8,
+        hidden: 256,
+        top_k: 3,
+        tokens: 20,
+        capacity: 60,
+        blocks: 2,
+        queue_pair: QueuePairConfig {
+            send_depth: 64,
+            timers: Timers {
+                acknowledge_timeout: 18,
+                ..Timers::default()
+            },
+            ..QueuePairConfig::default()
+        },
+        ..ExpertsConfig::default()
+    }
+}
+
+fn exchange(members: usize, config: &ExpertsConfig) -> Vec<ExpertsMember> {
+    experts_of(&Node::cpu().domains(members).unwrap(), config).unwrap()
+}
+
+/// What each thread of a member's kernel leaves: 0, or its error's word, or that of [`wrong`].
+fn results(grid: Grid) -> Shared<[Word64]> {
+    let threads = grid.blocks * grid.threads_per_block;
+    Shared::slice(Placement::Host, threads as usize, |_| Word64::new(u64::MAX)).unwrap()
+}
+
+/// A value that is not what it should be: no error has such a word.
+fn wrong(what: u32, number: u64) -> u64 {
+    u64::from(what) << 48 | 1 << 47 | number & ((1 << 47) - 1)
+}
+
+/// Runs a kernel for each member, and says what each thread left.
+fn run(launches: &[Launch<'_>], results: &[Shared<[Word64]>]) -> Vec<Vec<u64>> {
+    Node::cpu().run(launches, &[]).unwrap();
+    let word = |word: &Word64| word.load(core::sync::atomic::Ordering::Relaxed);
+    let member = |results: &Shared<[Word64]>| results.iter().map(word).collect();
+    results.iter().map(member).collect()
+}
+
+/// Whether every thread of every member has succeeded.
+#[track_caller]
+fn all_succeed(results: Vec<Vec<u64>>) {
+    for (rank, threads) in results.into_iter().enumerate() {
+        for (thread, word) in threads.into_iter().enumerate() {
+            let error = Error::from_bits(word);
+            assert_eq!(
+                word, 0,
+                "thread {thread} of member {rank}: {word:#x}, {error:?}"
+            );
+        }
+    }
+}
