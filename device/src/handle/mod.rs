@@ -242,6 +242,16 @@ impl Completions {
         }
     }
 
+    /// As words, in the order of its bytes on a little-endian machine.
+    #[cfg(not(target_arch = "nvptx64"))]
+    fn to_words(self) -> [u64; 3] {
+        [
+            self.ring.expose_provenance() as u64,
+            self.record.expose_provenance() as u64,
+            u64::from(self.kind) << 8 | u64::from(self.depth_log2),
+        ]
+    }
+
     const fn parts(&self) -> CompletionParts {
         CompletionParts {
             ring: self.ring,

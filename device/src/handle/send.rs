@@ -162,6 +162,37 @@ impl<'a> SendQueueHandle<'a> {
         }
     }
 
+    /// The handle in words, in the order of its bytes on a little-endian machine: for a table in memory that a host writes
+    /// and does not reach.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn to_words(&self) -> [u64; 10] {
+        let halves = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let Header {
+            magic,
+            version,
+            size,
+        } = self.header;
+        let kinds = [
+            self.depth_log2,
+            self.reach,
+            self.send_doorbell,
+            self.doorbell_page,
+        ];
+        let [ring, record, completions] = self.completions.to_words();
+        [
+            halves(magic, u32::from(size) << 16 | u32::from(version)),
+            halves(self.qpn, self.max_message),
+            self.ring.expose_provenance() as u64,
+            self.record.expose_provenance() as u64,
+            self.doorbell.expose_provenance() as u64,
+            self.state.expose_provenance() as u64,
+            ring,
+            record,
+            completions,
+            halves(u32::from_le_bytes(kinds), self.processor.number()),
+        ]
+    }
+
     /// Checks magic, version, size, the reach of fences, and where the producer index goes.
     #[inline(always)]
     pub fn check(&self) -> Result<(), OpenError> {

@@ -1,14 +1,14 @@
 //! A member of a team: its window, its queues, and the tables that its kernels read.
 
 use std::fmt;
-use std::mem;
 
 use super::TeamConfig;
+use super::table::Table;
 use crate::Error;
 use crate::team::{ChannelState, Layout, TeamHandle, TeamParts};
 use warpbell::wqe::{Remote, RemoteKey};
 use warpbell::{QueueError, SendQueueHandle};
-use warpbell_host_init::{Access, MemoryRegion, ProtectionDomain, QueuePair, Shared};
+use warpbell_host_init::{Access, Buffer, MemoryRegion, ProtectionDomain, QueuePair};
 
 /// Bytes of a member's word in the mask.
 const WORD: usize = size_of::<u64>();
@@ -21,9 +21,9 @@ pub struct TeamMember {
     /// The states of the channels, and behind them the mask.
     own: MemoryRegion,
     /// What the queue pairs are to kernels, at `channel * ranks + rank`; read when one is opened.
-    queues: Shared<[SendQueueHandle<'static>]>,
+    queues: Table<SendQueueHandle<'static>>,
     /// Where each member's window begins.
-    windows: Shared<[Remote]>,
+    windows: Table<Remote>,
     /// At `channel * ranks + rank`.
     pairs: Vec<Option<QueuePair>>,
     #[cfg(feature = "ranks")]
@@ -132,14 +132,10 @@ impl TeamMember {
     ) -> Result<Self, Error> {
         let placement = config.queue_pair.placement_in(domain);
         let region = |bytes: usize, access| {
-            let buffer = warpbell_host_init::Buffer::placed(placement, bytes)?;
+            let buffer = Buffer::placed(placement, bytes)?;
             Ok::<_, Error>(domain.register(buffer, access)?)
         };
         let (ranks, channels) = (layout.ranks() as usize, layout.channels() as usize);
-        let none = Remote {
-            address: 0,
-            key: RemoteKey(0),
-        };
         Ok(Self {
             rank,
             window: region(WORD * layout.words() as usize, TeamConfig::ACCESS)?,
@@ -147,10 +143,15 @@ impl TeamMember {
                 channels * ChannelState::BYTES + WORD * ranks,
                 Access::LOCAL_WRITE,
             )?,
-            queues: Shared::slice(placement.of_host(), channels * ranks, |_| {
-                SendQueueHandle::none()
-            })?,
-            windows: Shared::slice(placement.of_host(), ranks, |_| none)?,
+            queues: Table::new(placement, channels * ranks, SendQueueHandle::none())?,
+            windows: Table::new(
+                placement,
+                ranks,
+                Remote {
+                    address: 0,
+                    key: RemoteKey(0),
+                },
+            )?,
             pairs: (0..channels * ranks).map(|_| None).collect(),
             layout,
             #[cfg(feature = "ranks")]
@@ -167,8 +168,11 @@ impl TeamMember {
     }
 
     /// Tells the kernels where all members' windows begin.
-    pub(super) fn set_windows(&mut self, windows: &[Remote]) {
-        self.windows.copy_from_slice(windows);
+    pub(super) fn set_windows(&mut self, windows: &[Remote]) -> Result<(), Error> {
+        for (rank, &window) in windows.iter().enumerate() {
+            self.windows.set(rank, window)?;
+        }
+        Ok(())
     }
 
     /// Takes the queue pair of a channel to a member.
@@ -177,9 +181,9 @@ impl TeamMember {
         let handle = self.pairs[place].insert(pair).send_queue()?;
         // SAFETY: only the lifetime changes. The handle leaves the member inside a `TeamHandle` alone, which borrows the
         // member, and with it the queue pair.
-        self.queues[place] =
-            unsafe { mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(handle) };
-        Ok(())
+        let handle =
+            unsafe { std::mem::transmute::<SendQueueHandle<'_>, SendQueueHandle<'static>>(handle) };
+        self.queues.set(place, handle)
     }
 
     /// Where a member's word of the mask lies in `own`.
@@ -199,7 +203,9 @@ impl TeamMember {
     /// Takes all queues away, and makes everything but the callers' part of the window as it was at first.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         // The handles before the queue pairs that they lead to.
-        self.queues.fill(SendQueueHandle::none());
+        for place in 0..self.pairs.len() {
+            self.queues.set(place, SendQueueHandle::none())?;
+        }
         self.pairs.fill_with(|| None);
         // Without queue pairs nobody writes here any more.
         let callers = WORD * self.layout.user() as usize;

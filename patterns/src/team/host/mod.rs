@@ -5,6 +5,7 @@ mod error;
 mod member;
 #[cfg(feature = "ranks")]
 mod ranks;
+mod table;
 
 pub use config::{MAX_MEMBERS, TeamConfig};
 pub use error::TeamError;
@@ -56,7 +57,7 @@ pub fn team_of(
     }
     let windows: Vec<_> = members.iter().map(TeamMember::window).collect();
     for member in &mut members {
-        member.set_windows(&windows);
+        member.set_windows(&windows)?;
     }
     Ok(members)
 }

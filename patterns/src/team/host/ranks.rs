@@ -186,7 +186,9 @@ fn meet(
             Ok(Remote { address, key })
         };
         let windows: Result<Vec<_>, TeamError> = members.iter().map(window).collect();
-        member.set_windows(&told(world, windows.map_err(Error::from))?);
+        let set = windows.map_err(Error::from);
+        let set = set.and_then(|windows| member.set_windows(&windows));
+        told(world, set)?;
     }
     // No member puts before all have come so far.
     Ok(world.barrier()?)

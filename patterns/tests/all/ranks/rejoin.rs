@@ -151,7 +151,10 @@ fn a_member_is_refused_where_it_does_not_belong() {
         let mut elsewhere = warpbell_patterns::team::host::team_of(&other, &config()).unwrap();
         if world.rank() == 0 {
             let error = elsewhere[0].rejoin(&mut world).unwrap_err().to_string();
-            assert!(error.contains("the member is none of this job's"), "{error}");
+            assert!(
+                error.contains("the member is none of this job's"),
+                "{error}"
+            );
         } else {
             let error = world.barrier().unwrap_err().to_string();
             assert!(error.contains("none of this job's"), "{error}");
