@@ -18,6 +18,8 @@ mod error_and_reset;
 mod fetch_add;
 #[path = "../hello_write.rs"]
 mod hello_write;
+#[path = "../moe.rs"]
+mod moe;
 #[path = "../notify.rs"]
 mod notify;
 #[path = "../pingpong.rs"]

@@ -12,12 +12,13 @@ use crate::tools::LIBCLANG_FOLDER;
 use crate::workspace::clean_command;
 
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "all_to_all",
     "allreduce",
     "pingpong",
     "notify",
     "active_message",
+    "moe",
 ];
 const OK: &str = "Test OK";
 /// The demo, and applications of papers, which take ranks: how many, and a small size. Rank 0 shows the results, and fails if
