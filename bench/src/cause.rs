@@ -5,8 +5,8 @@ use crate::run::error::{Error as RunError, Nested};
 use crate::run::launch::said;
 use warpbell::WaitError;
 use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_patterns::active;
 use warpbell_patterns::gaspi::Error::Timeout;
+use warpbell_patterns::{active, team};
 
 use crate::Error;
 
@@ -24,7 +24,8 @@ impl Vain for Error {
                 | Self::Run(RunError::Stage(StageError::Kernel {
                     failure: Failure::Wait(WaitError::Deadline)
                         | Failure::Gaspi(Timeout)
-                        | Failure::Active(active::Error::Timeout),
+                        | Failure::Active(active::Error::Timeout)
+                        | Failure::Team(team::Error::Late { .. }),
                     ..
                 }))
         )
@@ -76,12 +77,14 @@ mod tests {
         let silent = || Err(Error::Silent { part: 3 });
         let timeout = Failure::Gaspi(Timeout);
         let unanswered = Failure::Active(active::Error::Timeout);
+        let away = Failure::Team(team::Error::Late { rank: 1 });
         let said = |results: Vec<Result<(), Error>>| first_cause(results).unwrap_err().to_string();
         let first = said(vec![
             silent(),
             kernel("a", late),
             kernel("a", timeout),
             kernel("a", unanswered),
+            kernel("a", away),
             kernel("b", cause),
             kernel("c", cause),
         ]);

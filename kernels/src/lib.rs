@@ -13,6 +13,8 @@ pub mod bare;
 #[cfg(feature = "all")]
 pub mod checksum;
 #[cfg(feature = "all")]
+pub mod collectives;
+#[cfg(feature = "all")]
 pub mod completions;
 pub mod demo;
 #[cfg(feature = "all")]

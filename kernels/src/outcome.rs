@@ -3,7 +3,7 @@
 use thiserror::Error;
 use warpbell::wqe::BuildError;
 use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, WordExt, thread};
-use warpbell_patterns::{active, cpnet, gaspi, trigger};
+use warpbell_patterns::{active, cpnet, gaspi, team, trigger};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -32,6 +32,9 @@ pub enum Failure {
     /// A call of ComP-Net's did not succeed.
     #[error(transparent)]
     Cpnet(cpnet::Error),
+    /// A call of a team's did not succeed.
+    #[error(transparent)]
+    Team(team::Error),
     /// The numbers among a kernel's parameters name more memory than it was given: words of 8 bytes.
     #[error("the kernel's numbers want {wanted} words of a memory that has {there}")]
     Outside {
@@ -62,6 +65,7 @@ failure_from! {
     Trigger: trigger::Error;
     Active: active::Error;
     Cpnet: cpnet::Error;
+    Team: team::Error;
 }
 
 impl Failure {
@@ -74,7 +78,8 @@ impl Failure {
             | Self::Gaspi(gaspi::Error::Failed(error))
             | Self::Trigger(trigger::Error::Failed(error))
             | Self::Active(active::Error::Failed(error))
-            | Self::Cpnet(cpnet::Error::Failed(error)) => Some(error),
+            | Self::Cpnet(cpnet::Error::Failed(error))
+            | Self::Team(team::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -161,6 +166,7 @@ words! {
         24: Trigger(error) as trigger::Error;
         25: Active(error) as active::Error;
         30: Cpnet(error) as cpnet::Error;
+        31: Team(error) as team::Error;
     }
 }
 
@@ -223,7 +229,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 33] {
+    fn every_failure() -> [Failure; 35] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -284,6 +290,8 @@ mod tests {
             active::Error::Failed(error).into(),
             cpnet::Error::NoGroup { group: 7 }.into(),
             cpnet::Error::Failed(error).into(),
+            team::Error::Late { rank: 7 }.into(),
+            team::Error::Failed(error).into(),
             Failure::Outside {
                 wanted: u64::MAX,
                 there: 4,

@@ -14,6 +14,7 @@
 //! | [`Inbound`](crate::inbound::Inbound) | sends messages and looks at every byte once it knows that they are there |
 //! | [`Receive`] | posts receives and takes messages |
 //! | [`Round`] | counts on, in a graph that launches itself |
+//! | [`TeamCalls`] | makes a list of a team's calls |
 //! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
 //! | [`TriggerJoint`] | triggers what the host registers while it runs |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
@@ -33,6 +34,7 @@ mod mode;
 mod receive;
 mod requests;
 mod round;
+mod team_calls;
 mod trigger_chain;
 mod trigger_joint;
 mod trigger_storm;
@@ -59,6 +61,11 @@ pub use requests::{
     MAX_INLINE, MAX_PIECES, MAX_TICKETS, Request, Requests, Verb, Waiting, suite_requests,
 };
 pub use round::{Round, suite_round};
+#[cfg(not(target_arch = "nvptx64"))]
+pub use team_calls::PlainTeam;
+pub use team_calls::{
+    TeamCall, TeamCalls, TeamVerb, suite_team_block, suite_team_grid, suite_team_warp,
+};
 pub use trigger_chain::{TriggerChain, suite_trigger_chain};
 pub use trigger_joint::{TriggerJoint, suite_trigger_joint};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};

@@ -16,7 +16,8 @@ impl<X: Extent> Team<'_, X> {
     pub fn barrier(&mut self, limit: Deadline) -> Result<(), Error> {
         let limit = limit.fixed();
         self.enter(limit)?;
-        let verdict = self.assemble(shape(Call::Barrier, [0; 3]), limit);
+        let shape = shape(Call::Barrier, [X::units().into(), 0, 0]);
+        let verdict = self.assemble(shape, true, limit);
         self.settle(verdict, limit)
     }
 }

@@ -69,6 +69,9 @@ pub enum Error {
         /// How many there are.
         ranks: u32,
     },
+    /// The call is not made by this algorithm.
+    #[error("the call is not made by this algorithm")]
+    Algorithm,
     /// Not all blocks of the grid came to the call in time.
     #[error("not all blocks of the grid came to the call in time")]
     Blocks,
@@ -96,6 +99,7 @@ error_words! {
     12 => Ranks { ranks },
     13 => Blocks,
     14 => Incomplete,
+    15 => Algorithm,
 }
 
 impl Error {
@@ -203,6 +207,12 @@ impl Verdict {
         let late = Error::Late { rank: 0 }.to_bits() >> 32;
         let incomplete = Error::Incomplete.to_bits() >> 32;
         high == late || high == incomplete || high >> 30 != 0
+    }
+
+    /// Whether it says that a member makes another call.
+    #[inline(always)]
+    pub(crate) const fn is_disagreement(self) -> bool {
+        self.0 >> 32 == Error::Disagrees { rank: 0 }.to_bits() >> 32
     }
 
     /// As a word.

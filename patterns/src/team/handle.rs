@@ -135,13 +135,19 @@ impl<'a> TeamHandle<'a> {
     /// The number of the first word of so many bytes of the callers', if they are there and whole words.
     #[inline(always)]
     pub(super) fn user_words(&self, offset: u64, bytes: u64) -> Result<u64, Error> {
-        if !offset.is_multiple_of(8) {
-            return Err(Error::uneven(offset));
-        }
         if !bytes.is_multiple_of(8) {
             return Err(Error::uneven(bytes));
         }
-        let (first, words, there) = (offset / 8, bytes / 8, self.layout.user());
+        self.user_span(offset, bytes / 8)
+    }
+
+    /// The number of the first word of the callers' that lies at an offset, if so many are there.
+    #[inline(always)]
+    pub(super) fn user_span(&self, offset: u64, words: u64) -> Result<u64, Error> {
+        if !offset.is_multiple_of(8) {
+            return Err(Error::uneven(offset));
+        }
+        let (first, there) = (offset / 8, self.layout.user());
         // No sum, which could wrap.
         if words > there || first > there - words {
             return Err(Error::outside(offset));

@@ -26,7 +26,7 @@ const MOST: u64 = 1 << 16;
 
 impl<'a> TeamHandle<'a> {
     /// Stores a word at a member, behind all that the queue has written there.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(crate) fn tell(
         &self,
         queue: &mut OwnQueue<'a>,
@@ -41,7 +41,7 @@ impl<'a> TeamHandle<'a> {
     }
 
     /// Writes words to a member, and behind them a word, with one doorbell for the last piece and the word.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(crate) fn write_and_tell(
         &self,
         queue: &mut OwnQueue<'a>,
@@ -50,45 +50,42 @@ impl<'a> TeamHandle<'a> {
         told: (u64, u64),
         limit: Deadline,
     ) -> Verdict {
-        while span.words > MOST {
-            let piece = match self.write(
-                rank,
-                Span {
-                    words: MOST,
-                    ..span
-                },
-            ) {
-                // Signalled, because a ring that is full of others could not be waited for.
-                Ok(piece) => post(queue, piece.signalled(), limit),
-                Err(error) => Verdict::bad(error),
+        let there = match self.remote(rank, told.0) {
+            Ok(there) => there,
+            Err(error) => return Verdict::bad(error),
+        };
+        loop {
+            let (words, last) = match span.words > MOST {
+                true => (MOST, false),
+                false => (span.words, true),
             };
-            if piece.is_bad() {
-                return piece;
+            let write = match self.write(rank, Span { words, ..span }) {
+                // Signalled, because a ring that is full of others could not be waited for.
+                Ok(write) => write.signalled(),
+                Err(error) => return Verdict::bad(error),
+            };
+            // A write of no words would be refused.
+            let blocks = u32::from(words > 0) + u32::from(last);
+            match queue.batch(blocks, limit) {
+                // Behind the reservation nothing is refused any more.
+                Ok(mut both) => {
+                    if words > 0 {
+                        let _ = both.post(write);
+                    }
+                    if last {
+                        let _ = both.post(Wqe::write_value(told.1, there).signalled());
+                    }
+                }
+                Err(error) => return Verdict::bad(error),
+            }
+            if last {
+                return Verdict::GOOD;
             }
             span = Span {
-                from: span.from + MOST,
-                to: span.to + MOST,
-                words: span.words - MOST,
+                from: span.from + words,
+                to: span.to + words,
+                words: span.words - words,
             };
-        }
-        if span.words == 0 {
-            return self.tell(queue, rank, told, limit);
-        }
-        let last = match self.write(rank, span) {
-            Ok(last) => last,
-            Err(error) => return Verdict::bad(error),
-        };
-        let told = match self.remote(rank, told.0) {
-            Ok(there) => Wqe::write_value(told.1, there).signalled(),
-            Err(error) => return Verdict::bad(error),
-        };
-        match queue.batch(2, limit) {
-            Ok(mut both) => {
-                // Behind the reservation nothing is refused any more.
-                let (_, _) = (both.post(last), both.post(told));
-                Verdict::GOOD
-            }
-            Err(error) => Verdict::bad(error),
         }
     }
 
@@ -111,7 +108,7 @@ impl<'a> TeamHandle<'a> {
 }
 
 /// Posts a request.
-#[inline(always)]
+#[cfg_attr(target_arch = "nvptx64", inline(always))]
 pub(crate) fn post(queue: &mut OwnQueue<'_>, wqe: Wqe<1>, limit: Deadline) -> Verdict {
     match queue.post(wqe, limit) {
         Ok(_) => Verdict::GOOD,
@@ -121,7 +118,7 @@ pub(crate) fn post(queue: &mut OwnQueue<'_>, wqe: Wqe<1>, limit: Deadline) -> Ve
 
 impl<'a, X: Extent> Team<'a, X> {
     /// Opens this unit's queue to a member, for this thread.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn link(&self, rank: u32) -> Result<OwnQueue<'a>, Verdict> {
         let handle = match self.handle.queue(self.channel, rank) {
             Ok(handle) => handle,
@@ -140,7 +137,7 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Says to a member, as one thread, that this one has come to the call, whose shape is so.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn announce(
         &self,
         queue: &mut OwnQueue<'a>,
@@ -157,7 +154,7 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Waits, as one thread, until a member has come to the call, which must have the same shape there.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn hear(&self, rank: u32, shape: u64, limit: Deadline) -> Verdict {
         let word = self.handle.layout.ready(self.channel, self.calls, rank);
         match self.signalled(word, self.said(0), limit) {
@@ -168,7 +165,7 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Waits, as one thread, until a member has sent so much of what it sends in this call.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn arrived(&self, rank: u32, step: u64, limit: Deadline) -> Verdict {
         let word = self.handle.layout.arrived(self.channel, rank);
         match self.signalled(word, self.said(step), limit) {
@@ -178,8 +175,8 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Waits until a word of the window is at least so much, and gives it; 0 if that takes too long.
-    #[inline(always)]
-    fn signalled(&self, word: u64, least: u64, limit: Deadline) -> u64 {
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub(super) fn signalled(&self, word: u64, least: u64, limit: Deadline) -> u64 {
         match self.handle.window.signal(word) {
             Some(signal) => signal.wait(least, limit).unwrap_or(0),
             None => 0,
@@ -187,31 +184,43 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Comes to the call with all other members that are not masked: each thread says so to those that it serves, and then
-    /// hears from them. A member that does not come is masked.
-    #[inline(always)]
-    pub(super) fn assemble(&self, shape: u64, limit: Deadline) -> Verdict {
+    /// hears from them. A member that does not come is masked, if it `masks`.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub(super) fn assemble(&self, shape: u64, masks: bool, limit: Deadline) -> Verdict {
+        let mut verdict = self.announce_all(shape, limit);
+        for rank in self.others() {
+            if self.handle.is_masked(rank) {
+                continue;
+            }
+            let heard = self.hear(rank, shape, limit);
+            if masks {
+                let _ = self.or_masked(rank, heard);
+            }
+            verdict = verdict.and(heard);
+        }
+        verdict
+    }
+
+    /// Says to the members that this thread serves that this one has come. All say so before anybody waits: two that wait
+    /// for each other first would do so for ever.
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+    pub(super) fn announce_all(&self, shape: u64, limit: Deadline) -> Verdict {
         let mut verdict = Verdict::GOOD;
         for rank in self.others() {
             if self.handle.is_masked(rank) {
                 continue;
             }
-            // All say so before anybody waits: two that wait for each other first would do so for ever.
             let said = match self.link(rank) {
                 Ok(mut queue) => self.announce(&mut queue, rank, shape, limit),
                 Err(verdict) => verdict,
             };
             verdict = verdict.and(self.or_masked(rank, said));
         }
-        for rank in self.others() {
-            if !self.handle.is_masked(rank) {
-                verdict = verdict.and(self.or_masked(rank, self.hear(rank, shape, limit)));
-            }
-        }
         verdict
     }
 
     /// Waits, as one thread, until all is complete that this unit has posted to a member.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn complete(&self, queue: &mut OwnQueue<'a>, rank: u32, limit: Deadline) -> Verdict {
         match queue.wait_all(limit) {
             Ok(()) => Verdict::GOOD,
@@ -255,4 +264,16 @@ const fn mix(number: u64) -> u64 {
 pub(super) enum Call {
     /// [`Team::barrier`].
     Barrier = 1,
+    /// [`Team::broadcast`].
+    Broadcast,
+    /// [`Team::all_gather`].
+    AllGather,
+    /// [`Team::all_to_all`].
+    AllToAll,
+    /// [`Team::all_to_all_v`].
+    AllToAllV,
+    /// [`Team::all_reduce`].
+    AllReduce,
+    /// [`Team::reduce_scatter`].
+    ReduceScatter,
 }

@@ -1,6 +1,7 @@
 //! A channel that a warp, a block or a grid has open, and what every call of it begins and ends with.
 
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 
 use super::error::Verdict;
 use super::{Error, Extent, TeamHandle};
@@ -98,7 +99,7 @@ impl<'a, X: Extent> Team<'a, X> {
     }
 
     /// Begins a call, with all threads of the extent: it is counted, and what they stored before may be sent.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn enter(&mut self, limit: Deadline) -> Result<(), Error> {
         self.calls += 1;
         self.meetings += 1;
@@ -112,7 +113,7 @@ impl<'a, X: Extent> Team<'a, X> {
 
     /// Ends a call, with all threads of the extent: all get the first error of one, or none. What any of them may read, all
     /// may read then.
-    #[inline(always)]
+    #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn settle(&self, verdict: Verdict, limit: Deadline) -> Result<(), Error> {
         let first = self.handle.state(self.base)?;
         let failed = X::Unit::any(verdict.is_bad());
@@ -150,6 +151,15 @@ impl<'a, X: Extent> Team<'a, X> {
                 Ok(())
             }
         }
+    }
+
+    /// A copy for the second half of a call, which closes nothing. A reference would have the team in a GPU's local memory.
+    #[inline(always)]
+    pub(super) fn copied(&self) -> ManuallyDrop<Self> {
+        ManuallyDrop::new(Self {
+            handle: self.handle,
+            ..*self
+        })
     }
 
     /// Waits until all units are here, for the first or second time in the call.

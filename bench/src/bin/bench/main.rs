@@ -2,6 +2,7 @@
 
 mod active;
 mod bandwidth;
+mod collectives;
 mod completions;
 mod draw;
 mod inbound;
@@ -40,6 +41,7 @@ enum Benchmark {
     Put(put::Arguments),
     Trigger(trigger::Arguments),
     Active(active::Arguments),
+    Collectives(collectives::Arguments),
     Wire(wire::Arguments),
     Draw(draw::Arguments),
 }
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Benchmark::Put(arguments) => put::run(&arguments),
         Benchmark::Trigger(arguments) => trigger::run(&arguments),
         Benchmark::Active(arguments) => active::run(&arguments),
+        Benchmark::Collectives(arguments) => collectives::run(&arguments),
         Benchmark::Wire(arguments) => wire::run(&arguments),
         Benchmark::Draw(arguments) => draw::run(&arguments),
     })

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "host", not(loom)))]
 
 mod basics;
+mod collectives;
 mod refusals;
 
 use warpbell::{Deadline, Word64};
