@@ -176,6 +176,15 @@ impl Sides {
         }
     }
 
+    /// So many domains, alternately at both ends.
+    pub fn domains(&self, count: usize) -> Vec<ProtectionDomain> {
+        let ends = [&self.ours, &self.theirs];
+        let domain = |number: usize| ends[number % 2].device().protection_domain();
+        (0..count)
+            .map(|number| domain(number).expect("a domain"))
+            .collect()
+    }
+
     /// Two queue pairs, connected.
     pub fn pair(&self, config: &QueuePairConfig) -> Pair {
         let mut pair = Pair {

@@ -3,7 +3,7 @@
 use thiserror::Error;
 use warpbell::wqe::BuildError;
 use warpbell::{OpenError, PostError, QueueError, WaitError, Word64, WordExt, thread};
-use warpbell_patterns::{active, cpnet, gaspi, team, trigger};
+use warpbell_patterns::{active, cpnet, experts, gaspi, team, trigger};
 
 /// Why a kernel stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -35,6 +35,9 @@ pub enum Failure {
     /// A call of a team's did not succeed.
     #[error(transparent)]
     Team(team::Error),
+    /// A call of an exchange with experts did not succeed.
+    #[error(transparent)]
+    Experts(experts::Error),
     /// The numbers among a kernel's parameters name more memory than it was given: words of 8 bytes.
     #[error("the kernel's numbers want {wanted} words of a memory that has {there}")]
     Outside {
@@ -66,6 +69,7 @@ failure_from! {
     Active: active::Error;
     Cpnet: cpnet::Error;
     Team: team::Error;
+    Experts: experts::Error;
 }
 
 impl Failure {
@@ -79,7 +83,8 @@ impl Failure {
             | Self::Trigger(trigger::Error::Failed(error))
             | Self::Active(active::Error::Failed(error))
             | Self::Cpnet(cpnet::Error::Failed(error))
-            | Self::Team(team::Error::Failed(error)) => Some(error),
+            | Self::Team(team::Error::Failed(error))
+            | Self::Experts(experts::Error::Failed(error)) => Some(error),
             _ => None,
         }
     }
@@ -167,6 +172,7 @@ words! {
         25: Active(error) as active::Error;
         30: Cpnet(error) as cpnet::Error;
         31: Team(error) as team::Error;
+        32: Experts(error) as experts::Error;
     }
 }
 
@@ -229,7 +235,7 @@ mod tests {
     use warpbell::Cause;
     use warpbell::wqe::{CompletionError, Opcode, QpNumber, Side, Syndrome, VendorCode, WqeIndex};
 
-    fn every_failure() -> [Failure; 35] {
+    fn every_failure() -> [Failure; 37] {
         let error = QueueError::new(Cause::Completion(CompletionError {
             side: Side::Requester,
             syndrome: Syndrome::REMOTE_ACCESS,
@@ -292,6 +298,8 @@ mod tests {
             cpnet::Error::Failed(error).into(),
             team::Error::Late { rank: 7 }.into(),
             team::Error::Failed(error).into(),
+            experts::Error::Expert { expert: 7 }.into(),
+            experts::Error::Failed(error).into(),
             Failure::Outside {
                 wanted: u64::MAX,
                 there: 4,

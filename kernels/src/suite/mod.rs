@@ -8,6 +8,7 @@
 //! | [`Requests`] | posts a list of work requests and waits for them |
 //! | [`CpnetPing`] | plays ComP-Net's example, of work-groups that ping each other |
 //! | [`CommonFlood`] | many queues over one completion queue, each with as much as it can carry |
+//! | [`ExpertRound`] | makes a round of an exchange with experts, or halves of it |
 //! | [`Flood`] | every thread pushes as much as it can through one queue |
 //! | [`GaspiCalls`] | makes a list of GASPI's calls |
 //! | [`GaspiStorm`] | notifications from all blocks of a rank for all blocks of another one |
@@ -26,6 +27,7 @@ mod arguments;
 mod common_flood;
 mod cpnet_ping;
 mod ending;
+mod experts;
 mod flood;
 mod gaspi_calls;
 mod gaspi_storm;
@@ -51,6 +53,7 @@ pub use arguments::{Kernel, Output};
 pub use common_flood::{CommonFlood, suite_common_flood};
 pub use cpnet_ping::{CpnetPing, suite_cpnet_ping};
 pub use ending::{Ending, EndingWords};
+pub use experts::{ExpertRound, suite_experts};
 pub use flood::{Flood, Pour, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};
 pub use gaspi_storm::{Caught, GaspiStorm, suite_gaspi_storm};

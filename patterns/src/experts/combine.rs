@@ -56,7 +56,7 @@ impl Experts<'_> {
         let (shape, own) = (self.shape(), self.rank());
         let mut expert = thread::index();
         while expert < shape.experts() {
-            let rank = expert / shape.local;
+            let (rank, _) = shape.owner(expert);
             if rank != own && self.sends(expert).sent(shape.capacity) != 0 {
                 let flag = self.layout.flag(expert);
                 self.hear(rank, flag, (self.round, self.round), limit);
@@ -83,13 +83,14 @@ impl Experts<'_> {
             if lane < self.shape().top_k {
                 (from, weight) = self.contribution(token * self.shape().top_k + lane);
             }
-            let mut word = lane;
+            let mut word = 2 * lane;
             while word < hidden {
-                let sum = self.sum(from, weight, word);
+                let [first, second] = self.sum(from, weight, word.into());
                 let to = self.layout.result(token) + u64::from(word);
-                self.words.store(to, sum);
+                self.words.store(to, first);
+                self.words.store(to + 1, second);
                 // A row has a multiple of 64 words, so that all lanes go on together.
-                word += thread::warp_size();
+                word += 2 * thread::warp_size();
             }
             token += blocks() * warps();
         }
@@ -102,10 +103,10 @@ impl Experts<'_> {
         if self.refused || place.is_none() {
             return (NOTHING, 0.0);
         }
-        let (expert, slot, local) = (place.expert(), place.slot(), self.shape().local);
-        let rank = expert / local;
+        let (expert, slot) = (place.expert(), place.slot());
+        let (rank, local) = self.shape().owner(expert);
         let from = if rank == self.rank() {
-            self.layout.output(expert % local, rank, slot)
+            self.layout.output(local, rank, slot)
         } else if self.is_masked(rank) {
             NOTHING
         } else {
@@ -115,10 +116,10 @@ impl Experts<'_> {
         (from, f32::from_bits(weight))
     }
 
-    /// A word of the sum of the rows that the lanes name, in the order of the lanes.
+    /// Two words of the sum of the rows that the lanes name, in the order of the lanes.
     #[inline(always)]
-    fn sum(&self, from: u64, weight: f32, word: u32) -> u64 {
-        let [mut a, mut b, mut c, mut d] = [0.0; 4];
+    fn sum(&self, from: u64, weight: f32, word: u64) -> [u64; 2] {
+        let (mut first, mut second) = ([0.0; 4], [0.0; 4]);
         let mut k = 0;
         while k < self.shape().top_k {
             // SAFETY: blocks are whole warps, all of whose lanes come here.
@@ -126,14 +127,23 @@ impl Experts<'_> {
             // SAFETY: as above.
             let weight = unsafe { lanes::warp_shuffle_idx(u32::MAX, weight, k, 32).0 };
             if row != NOTHING {
-                let [e, f, g, h] = Bf16::unpack(self.load(row + u64::from(word)));
-                a += weight * e;
-                b += weight * f;
-                c += weight * g;
-                d += weight * h;
+                first = add(first, weight, self.load(row + word));
+                second = add(second, weight, self.load(row + word + 1));
             }
             k += 1;
         }
-        Bf16::pack([a, b, c, d])
+        [Bf16::pack(first), Bf16::pack(second)]
     }
+}
+
+/// Adds the weighted values of a word.
+#[inline(always)]
+fn add([a, b, c, d]: [f32; 4], weight: f32, word: u64) -> [f32; 4] {
+    let [e, f, g, h] = Bf16::unpack(word);
+    [
+        a + weight * e,
+        b + weight * f,
+        c + weight * g,
+        d + weight * h,
+    ]
 }

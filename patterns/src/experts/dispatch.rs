@@ -112,10 +112,10 @@ impl Experts<'_> {
         let limit = limit.fixed();
         self.phase = Phase::Dispatched;
         let (shape, round) = (self.shape(), self.round);
-        let said = (Count::least(round), Count::least(round + 1) - 1);
+        let said = (Count::least(round), Count::most(round));
         let mut number = thread::index();
         while number < shape.experts() {
-            let (local, source) = (number % shape.local, number / shape.local);
+            let (source, local) = shape.owner(number);
             let word = self.layout.count(round, local, source);
             self.hear(source, word, said, limit);
             number += blocks() * block::size();

@@ -3,21 +3,30 @@
 use super::{Error, Experts, Layout};
 use crate::team::TeamHandle;
 
-/// One member's view of an exchange, for its kernels. The host hands it over by value. `repr(C)`, 232 bytes.
+/// One member's view of an exchange, for its kernels. The host hands it over by value. `repr(C)`, 96 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertsHandle<'a> {
     team: TeamHandle<'a>,
-    layout: Layout,
+    layout: *const Layout,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<ExpertsHandle>() == 232);
+const _: () = assert!(size_of::<ExpertsHandle>() == 96);
+
+// SAFETY: a handle is a set of numbers, and the address of a layout that every thread of a grid may read (the promise of
+// `new`).
+unsafe impl Send for ExpertsHandle<'_> {}
+// SAFETY: as for `Send`; the handle is never written.
+unsafe impl Sync for ExpertsHandle<'_> {}
 
 impl<'a> ExpertsHandle<'a> {
     /// The exchange in the windows of a team, whose callers' part has all words of the layout. Nobody else uses the team's
     /// channels.
-    pub const fn new(team: TeamHandle<'a>, layout: Layout) -> Self {
+    ///
+    /// # Safety
+    /// For the lifetime `'a`, the layout is there for every thread that gets the handle, and is not written.
+    pub const unsafe fn new(team: TeamHandle<'a>, layout: *const Layout) -> Self {
         Self { team, layout }
     }
 
@@ -28,6 +37,7 @@ impl<'a> ExpertsHandle<'a> {
     /// [`Error::Threads`], [`Error::NoChannel`], [`Error::InUse`].
     #[inline(always)]
     pub fn open(self) -> Result<Experts<'a>, Error> {
-        Experts::open(self.team, self.layout)
+        // SAFETY: it is there for 'a (the promise of `new`).
+        Experts::open(self.team, unsafe { &*self.layout })
     }
 }

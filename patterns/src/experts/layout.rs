@@ -100,6 +100,42 @@ impl Layout {
         }
     }
 
+    /// Its words, in the order of its bytes on a little-endian machine.
+    #[cfg(feature = "host")]
+    pub(super) fn to_words(self) -> [u64; 18] {
+        let Self {
+            shape,
+            choices,
+            received,
+            counts,
+            outputs,
+            landing,
+            flags,
+            ..
+        } = self;
+        let two = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        [
+            two(shape.ranks, shape.local),
+            two(shape.hidden, shape.top_k),
+            two(shape.tokens, shape.capacity),
+            two(shape.format as u32, shape.overflow as u32),
+            choices,
+            received,
+            counts,
+            outputs,
+            landing,
+            flags,
+            self.results,
+            self.staging,
+            self.headers,
+            self.lists,
+            self.places,
+            self.counters,
+            self.state,
+            self.words,
+        ]
+    }
+
     /// The numbers of the exchange.
     pub const fn shape(&self) -> Shape {
         self.shape

@@ -12,7 +12,7 @@ use warpbell::{Block, Deadline, Exclusive, Scope, Words, block, thread};
 #[derive(Debug)]
 pub struct Experts<'a> {
     pub(super) team: TeamHandle<'a>,
-    pub(super) layout: Layout,
+    pub(super) layout: &'a Layout,
     pub(super) words: Words<'a>,
     /// Meets the other blocks, and holds the channels.
     grid: Team<'a, Grid>,
@@ -26,7 +26,7 @@ pub struct Experts<'a> {
 
 impl<'a> Experts<'a> {
     #[inline(always)]
-    pub(super) fn open(team: TeamHandle<'a>, layout: Layout) -> Result<Self, Error> {
+    pub(super) fn open(team: TeamHandle<'a>, layout: &'a Layout) -> Result<Self, Error> {
         let threads = block::size();
         if !threads.is_multiple_of(thread::warp_size()) {
             return Err(Error::Threads { threads });

@@ -2,7 +2,8 @@
 
 use super::layout::HEADER;
 use super::word::Count;
-use super::{Header, Layout};
+use super::{Format, Header, Layout};
+use crate::number::{Bf16, E4m3};
 use warpbell::Words;
 
 /// What one source has sent to one own expert in a round: [`Experts::received`](super::Experts::received).
@@ -11,7 +12,7 @@ use warpbell::Words;
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
     pub(super) words: Words<'a>,
-    pub(super) layout: Layout,
+    pub(super) layout: &'a Layout,
     pub(super) round: u64,
     pub(super) local: u32,
     pub(super) source: u32,
@@ -52,6 +53,25 @@ impl<'a> Received<'a> {
     pub fn row(&self, slot: u32) -> Option<Words<'a>> {
         let words = self.layout.shape.row_words();
         self.words.part(self.place(slot)? + HEADER, words.into())
+    }
+
+    /// Eight values in a slot, from value number 8 times `group` on, whichever format they have.
+    #[inline(always)]
+    pub fn values(&self, slot: u32, group: u32) -> Option<[f32; 8]> {
+        let (row, group) = (self.row(slot)?, u64::from(group));
+        let values = u64::from(self.layout.shape.hidden / 8);
+        if group >= values {
+            return None;
+        }
+        if let Format::Bf16 = self.layout.shape.format {
+            let [a, b, c, d] = Bf16::unpack(row.load(2 * group)?);
+            let [e, f, g, h] = Bf16::unpack(row.load(2 * group + 1)?);
+            return Some([a, b, c, d, e, f, g, h]);
+        }
+        // 16 words of values have a scale, which is a half of a word.
+        let scales = row.load(values + group / 32)?;
+        let scale = (scales >> (group / 16 % 2 * 32)) as u32;
+        Some(E4m3::unpack(row.load(group)?, f32::from_bits(scale)))
     }
 
     /// The row that the expert makes of it, in bf16, for the caller to write until a combine begins.

@@ -1,6 +1,7 @@
 //! Which token goes to which slot of which expert.
 
 use super::open::{blocks, warp, warps};
+use super::shape::split;
 use super::word::{Phase, Place};
 use super::{Choice, Error, Experts, Header};
 use crate::number::{Bf16, BlockScale, magnitude};
@@ -63,8 +64,8 @@ impl Experts<'_> {
             let slot = self.words.fetch_add(counter, 1).unwrap_or(u64::MAX) as u32;
             if slot < shape.capacity {
                 place = Place::new(expert, slot);
-                let token = pair / shape.top_k;
-                let [first, second] = Header::words(token, pair % shape.top_k, choice);
+                let (token, k) = shape.choice(pair);
+                let [first, second] = Header::words(token, k, choice);
                 let header = self.layout.header(pair);
                 self.words.store(header, first);
                 self.words.store(header + 1, second);
@@ -106,8 +107,9 @@ impl Experts<'_> {
         let (lane, parts) = (lanes::lane_id(), self.shape().hidden / 256);
         let mut part = block::index() * warps() + warp();
         while part < self.tokens * parts {
-            let (token, part_of) = (part / parts, u64::from(part % parts));
-            let from = self.layout.token(token) + 64 * part_of + u64::from(2 * lane);
+            let (token, number) = split(part, parts);
+            let number = u64::from(number);
+            let from = self.layout.token(token) + 64 * number + u64::from(2 * lane);
             let [a, b, c, d] = Bf16::unpack(self.load(from));
             let [e, f, g, h] = Bf16::unpack(self.load(from + 1));
             let largest = magnitude(a)
@@ -129,13 +131,12 @@ impl Experts<'_> {
             let scale = BlockScale::of(largest);
             let to = self.layout.travelling(token);
             let packed = scale.pack([a, b, c, d, e, f, g, h]);
-            self.words
-                .store(to + 32 * part_of + u64::from(lane), packed);
+            self.words.store(to + 32 * number + u64::from(lane), packed);
             let own = scale.scale();
             // SAFETY: as above.
             let (upper, _) = unsafe { lanes::warp_shuffle_idx(u32::MAX, own, 16, 32) };
             if lane == 0 {
-                let scales = to + u64::from(self.shape().hidden / 8) + part_of;
+                let scales = to + u64::from(self.shape().hidden / 8) + number;
                 let both = u64::from(upper.to_bits()) << 32 | u64::from(own.to_bits());
                 self.words.store(scales, both);
             }

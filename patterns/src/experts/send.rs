@@ -74,9 +74,12 @@ impl Experts<'_> {
                 if item < all {
                     request = H::request(self, Part { rank, local }, item - (end - items), items);
                 }
-                let missing = request.is_none() && item < all;
-                let posted = queue.post_if(request, limit);
-                if lanes::any(missing || posted.is_err()) {
+                // A batch, because there is one way to post in it: several would take more registers than a GPU has.
+                let posted = match queue.batch(lanes.min(all - group), limit) {
+                    Ok(mut batch) => batch.post_if(request).is_ok(),
+                    Err(_) => false,
+                };
+                if lanes::any(!posted || (request.is_none() && item < all)) {
                     return false;
                 }
                 group += lanes;

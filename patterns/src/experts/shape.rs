@@ -52,6 +52,18 @@ impl Shape {
         self.ranks * self.local
     }
 
+    /// The member that has an expert, and the expert's number there.
+    #[inline(always)]
+    pub const fn owner(&self, expert: u32) -> (u32, u32) {
+        split(expert, self.local)
+    }
+
+    /// The token of a choice that is numbered over all tokens, and its number among the token's.
+    #[inline(always)]
+    pub const fn choice(&self, pair: u32) -> (u32, u32) {
+        split(pair, self.top_k)
+    }
+
     /// Whether a dispatch is refused that has more tokens for an expert than its capacity.
     #[inline(always)]
     pub const fn refuses(&self) -> bool {
@@ -72,4 +84,11 @@ impl Shape {
             Format::Fp8 => self.hidden / 8 + self.hidden / 256,
         }
     }
+}
+
+/// Quotient and remainder, without a branch for a divisor of 0, which no shape has.
+#[inline(always)]
+pub(super) const fn split(number: u32, by: u32) -> (u32, u32) {
+    let by = if by == 0 { 1 } else { by };
+    (number / by, number % by)
 }

@@ -63,6 +63,12 @@ impl Count {
         round << ROUND
     }
 
+    /// The greatest count of a round.
+    #[inline(always)]
+    pub const fn most(round: u64) -> u64 {
+        Self::least(round) | ((1 << ROUND) - 1)
+    }
+
     #[inline(always)]
     pub const fn is_of(self, round: u64) -> bool {
         self.0 >> ROUND == round
@@ -211,7 +217,7 @@ mod tests {
             for (wanted, capacity, sent) in [(0, 4, 0), (4, 4, 4), ((1 << 23) - 1, 4, 4)] {
                 let count = Count::new(round, wanted, false);
                 assert!(count.is_of(round) && !count.is_of(round - 1) && !count.is_refused());
-                assert!(count.0 >= Count::least(round) && count.0 < Count::least(round + 1));
+                assert!(count.0 >= Count::least(round) && count.0 <= Count::most(round));
                 assert_eq!(count.sent(capacity), sent);
                 assert_eq!(count.dropped(capacity), wanted - sent);
                 let refused = Count::new(round, wanted, true);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpbell::Word64;
 use warpbell::{SendDoorbell, Slice};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Kernels, ProtectionDomain, QueuePairConfig, Shared};
+use warpbell_host_init::{Kernels, QueuePairConfig, Shared};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::{ALONE, ample, endings, expect_done};
@@ -50,19 +50,6 @@ pub fn test(machine: &Machine) -> ExitCode {
             }
         }
     })
-}
-
-/// Ranks, alternately on both ends of the chosen connection.
-fn ranks(sides: &Sides, count: usize) -> Vec<ProtectionDomain> {
-    let ends = [&sides.ours, &sides.theirs];
-    (0..count)
-        .map(|rank| {
-            ends[rank % 2]
-                .device()
-                .protection_domain()
-                .expect("a domain")
-        })
-        .collect()
 }
 
 fn config() -> GaspiConfig {
@@ -154,7 +141,7 @@ fn check(gaspi: &Gaspi, rank: u32, segment: u32, expected: &[u8], what: &str) {
 }
 
 fn program(sides: &Sides, count: usize, config: &GaspiConfig) -> Gaspi {
-    let mut gaspi = Gaspi::new(&ranks(sides, count), config).expect("a program");
+    let mut gaspi = Gaspi::new(&sides.domains(count), config).expect("a program");
     for segment in [0, 2] {
         gaspi.segment_create(segment, BYTES).expect("a segment");
     }
@@ -489,7 +476,7 @@ fn beyond_the_segment() {
         segments: 1,
         ..config()
     };
-    let mut gaspi = Gaspi::new(&ranks(&sides, 2), &config).expect("a program");
+    let mut gaspi = Gaspi::new(&sides.domains(2), &config).expect("a program");
     gaspi.segment_create(0, 64).expect("a segment");
     for slots in [9, u32::MAX] {
         let storm = Storm {
@@ -563,7 +550,7 @@ impl Storm {
             ..config()
         };
         let sides = Sides::chosen();
-        let mut gaspi = Gaspi::new(&ranks(&sides, 2), &config).expect("a program");
+        let mut gaspi = Gaspi::new(&sides.domains(2), &config).expect("a program");
         let words = blocks * slots * threads;
         gaspi
             .segment_create(0, 8 * words as usize)

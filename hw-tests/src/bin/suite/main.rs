@@ -5,6 +5,7 @@ mod arrival;
 mod common;
 mod deadlines;
 mod errors;
+mod experts;
 mod faults;
 mod gaspi;
 mod litmus;
@@ -33,7 +34,7 @@ use warpbell_hw_tests::say::{matches, say};
 /// A test: its name, what it proves, and its function.
 type Test = (&'static str, &'static str, fn(&Machine) -> ExitCode);
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 17] = [
     (
         "arrival",
         "how a reader knows that data has arrived",
@@ -53,6 +54,11 @@ const TESTS: [Test; 16] = [
         "errors",
         "each bad input ends in its own error, and the queue recovers",
         errors::test,
+    ),
+    (
+        "experts",
+        "every token reaches its experts, and every sum is exact",
+        experts::test,
     ),
     (
         "faults",

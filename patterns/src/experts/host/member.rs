@@ -1,31 +1,52 @@
 //! A member of an exchange, as its host has it.
 
-use super::ExpertsError;
+use std::fmt;
+
+use super::{ExpertsConfig, ExpertsError};
 use crate::Error;
 use crate::experts::word::{Phase, State};
 use crate::experts::{Choice, ExpertsHandle, Layout};
 use crate::team::host::TeamMember;
+use crate::team::host::table::{InWords, Table};
+use warpbell_host_init::ProtectionDomain;
+
+impl InWords for Layout {
+    fn to_words(self) -> impl AsRef<[u64]> {
+        Self::to_words(self)
+    }
+}
 
 /// One member of an exchange. Its methods are for times at which none of its kernels runs.
-#[derive(Debug)]
 pub struct ExpertsMember {
     team: TeamMember,
     layout: Layout,
+    /// The same, for kernels.
+    table: Table<Layout>,
 }
 
 impl ExpertsMember {
-    pub(super) fn new(team: TeamMember, layout: Layout) -> Result<Self, Error> {
-        let member = Self { team, layout };
-        // No choice has been made.
-        for token in 0..layout.shape().tokens {
-            member.choose(token, &[])?;
-        }
+    pub(super) fn new(
+        domain: &ProtectionDomain,
+        team: TeamMember,
+        layout: Layout,
+        config: &ExpertsConfig,
+    ) -> Result<Self, Error> {
+        let member = Self {
+            table: Table::new(config.queue_pair.placement_in(domain), 1, layout)?,
+            team,
+            layout,
+        };
+        let pairs = layout.shape().tokens * layout.shape().top_k;
+        let none = Choice::NONE.to_bits().to_le_bytes().repeat(pairs as usize);
+        let choices = 8 * layout.choice(0, 0) as usize;
+        member.team.write(choices, &none)?;
         Ok(member)
     }
 
     /// What the kernels of this member get. It borrows the member, which therefore outlives them.
     pub fn handle(&self) -> ExpertsHandle<'_> {
-        ExpertsHandle::new(self.team.handle(), self.layout)
+        // SAFETY: the table has the layout, and lives as long as `self`, which the handle borrows.
+        unsafe { ExpertsHandle::new(self.team.handle(), self.table.as_ptr()) }
     }
 
     /// The member of the team in whose window the exchange lies: for masks, queue pairs and bytes. Nobody else opens its
@@ -117,5 +138,25 @@ fn not_more(what: &'static str, value: usize, there: usize) -> Result<(), Expert
     match value > there {
         true => Err(ExpertsError::NotThere { what, value, there }),
         false => Ok(()),
+    }
+}
+
+impl fmt::Debug for ExpertsMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExpertsMember")
+            .field("team", &self.team)
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::experts::host::ExpertsConfig;
+    use crate::team::host::table::tests::words_are_the_bytes;
+
+    #[test]
+    fn the_words_of_a_layout_are_what_kernels_read() {
+        words_are_the_bytes(ExpertsConfig::default().layout(2).unwrap(), 0..0);
     }
 }

@@ -43,6 +43,6 @@ pub fn experts_of(
 ) -> Result<Vec<ExpertsMember>, Error> {
     let layout = config.layout(domains.len())?;
     let team = team_of(domains, &config.team(&layout))?;
-    let member = |member| ExpertsMember::new(member, layout);
-    team.into_iter().map(member).collect()
+    let member = |(member, domain)| ExpertsMember::new(domain, member, layout, config);
+    team.into_iter().zip(domains).map(member).collect()
 }

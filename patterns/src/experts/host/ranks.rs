@@ -69,7 +69,7 @@ impl ExpertsMember {
             world.barrier()?;
             return Ok(None);
         };
-        let member = told(world, Self::new(team, layout))?;
+        let member = told(world, Self::new(world.domain(), team, layout, config))?;
         // No member sends before all have come so far.
         world.barrier()?;
         Ok(Some(member))

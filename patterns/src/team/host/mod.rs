@@ -5,7 +5,7 @@ mod error;
 mod member;
 #[cfg(feature = "ranks")]
 mod ranks;
-mod table;
+pub(crate) mod table;
 
 pub use config::{MAX_MEMBERS, TeamConfig};
 pub use error::TeamError;

@@ -8,7 +8,7 @@ use warpbell::wqe::Remote;
 use warpbell_host_init::{Buffer, Placement};
 
 /// A value in words, in the order of its bytes on a little-endian machine.
-pub(super) trait InWords: Copy {
+pub(crate) trait InWords: Copy {
     fn to_words(self) -> impl AsRef<[u64]>;
 }
 
@@ -25,7 +25,7 @@ impl InWords for Remote {
 }
 
 /// So many values where the kernels' queues lie: a kernel on a GPU reads them without a way to the host.
-pub(super) struct Table<T> {
+pub(crate) struct Table<T> {
     buffer: Buffer,
     len: usize,
     _values: PhantomData<T>,
@@ -66,13 +66,13 @@ impl<T: InWords> Table<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use warpbell::wqe::RemoteKey;
     use warpbell_host_init::{Node, QueuePairConfig};
 
     /// The bytes that a GPU would get are those of the value; some are nothing.
-    fn words_are_the_bytes<T: InWords>(value: T, nothing: std::ops::Range<usize>) {
+    pub(crate) fn words_are_the_bytes<T: InWords>(value: T, nothing: std::ops::Range<usize>) {
         let words = value.to_words();
         let words = words.as_ref().iter();
         let bytes: Vec<u8> = words.flat_map(|word| word.to_ne_bytes()).collect();

@@ -1,0 +1,225 @@
+//! Proves that an exchange brings every token to its experts and every output back: each value of each sum is compared,
+//! for both formats, for calls that are whole and in halves, with a member that is masked, with too many tokens for an
+//! expert, and after bad input, by which no member hangs.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use warpbell_cpu_grid::Grid;
+use warpbell_host_init::{Launch, QueuePairConfig, entry};
+use warpbell_hw_tests::here;
+use warpbell_hw_tests::machine::Machine;
+use warpbell_hw_tests::post::ample;
+use warpbell_hw_tests::run::run;
+use warpbell_hw_tests::sides::Sides;
+use warpbell_kernels::outcome::{Failure, Outcome};
+use warpbell_kernels::suite::{ExpertRound, suite_experts};
+use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember, experts_of};
+use warpbell_patterns::experts::{Choice, Error, Format, Overflow};
+use warpbell_patterns::number::Bf16;
+
+/// With two blocks, 24 queue pairs at either end of the connection.
+const MEMBERS: usize = 4;
+const BLOCKS: u32 = 2;
+const TOP_K: u32 = 4;
+const EXPERTS: u32 = 16;
+const TOKENS: u32 = 12;
+
+pub fn test(machine: &Machine) -> ExitCode {
+    run(machine, Duration::from_secs(600), |progress| {
+        for (format, hidden) in [(Format::Bf16, 256), (Format::Fp8, 512)] {
+            progress.step(format!("every value, {format:?}"));
+            let mut bench = Bench::new(format, hidden, Overflow::Drop, TOKENS * TOP_K);
+            bench.rounds(&[ExpertRound::WHOLE], 3);
+            progress.step(format!("in halves, {format:?}"));
+            bench.rounds(&[1, 2, 4, 8], 1);
+            bench.rounds(&[3, 12], 1);
+            progress.step(format!("many rounds, {format:?}"));
+            bench.rounds(&[ExpertRound::WHOLE], 10);
+            progress.step(format!("a member is masked, {format:?}"));
+            bench.mask(3);
+            bench.rounds(&[ExpertRound::WHOLE], 2);
+            bench.rounds(&[1, 2, 4, 8], 1);
+        }
+        progress.step("too many tokens are refused, and so is bad input");
+        refusals();
+    })
+}
+
+/// An exchange, and what its members send in a round.
+struct Bench {
+    /// Keeps the devices.
+    _sides: Sides,
+    members: Vec<ExpertsMember>,
+    rng: StdRng,
+    /// Each member's tokens: values, and choices.
+    tokens: Vec<Vec<Token>>,
+    masked: Option<usize>,
+}
+
+struct Token {
+    values: Vec<f32>,
+    choices: Vec<(u32, f32)>,
+}
+
+impl Bench {
+    fn new(format: Format, hidden: u32, overflow: Overflow, capacity: u32) -> Self {
+        let sides = Sides::chosen();
+        let config = ExpertsConfig {
+            experts: EXPERTS,
+            hidden,
+            top_k: TOP_K,
+            tokens: TOKENS,
+            capacity,
+            format,
+            overflow,
+            blocks: BLOCKS,
+            queue_pair: QueuePairConfig {
+                send_depth: 64,
+                ..QueuePairConfig::default()
+            },
+        };
+        let members = experts_of(&sides.domains(MEMBERS), &config).expect("an exchange");
+        Self {
+            _sides: sides,
+            members,
+            rng: StdRng::seed_from_u64(27),
+            tokens: Vec::new(),
+            masked: None,
+        }
+    }
+
+    /// Masks a member, at all others, and takes it out.
+    fn mask(&mut self, masked: usize) {
+        for (rank, member) in self.members.iter().enumerate() {
+            if rank != masked {
+                member.team().set_mask(masked as u32, true).expect("a word");
+            }
+        }
+        self.masked = Some(masked);
+    }
+
+    /// Makes tokens for all members. The values are whole, the same in both formats.
+    fn fill(&mut self) {
+        self.tokens.clear();
+        for member in &self.members {
+            let hidden = member.layout().shape().hidden as usize;
+            let mut tokens = Vec::new();
+            for number in 0..self.rng.random_range(0..=TOKENS) {
+                // The largest one of E4M3 makes the scale 1.
+                let value = |at: usize| match at % 128 {
+                    0 => 448.0,
+                    _ => f32::from(self.rng.random_range(-8..=8i8)),
+                };
+                let values: Vec<f32> = (0..hidden).map(value).collect();
+                let chosen = 0..self.rng.random_range(0..=TOP_K);
+                let choice = |_| (self.rng.random_range(0..EXPERTS), self.rng.random());
+                let choices: Vec<(u32, f32)> = chosen.map(choice).collect();
+                let bits = |value: &f32| Bf16::from_f32(*value).to_bits().to_le_bytes();
+                let row: Vec<u8> = values.iter().flat_map(bits).collect();
+                member.write_token(number, &row).expect("a row");
+                let words: Vec<_> = (choices.iter().copied())
+                    .map(|(expert, weight)| Choice::new(expert, weight))
+                    .collect();
+                member.choose(number, &words).expect("choices");
+                tokens.push(Token { values, choices });
+            }
+            self.tokens.push(tokens);
+        }
+    }
+
+    /// Makes so many rounds by kernels that have some halves each, with other tokens each time, and compares all sums.
+    fn rounds(&mut self, kernels: &[u32], times: u32) {
+        for _ in 0..times {
+            self.fill();
+            for &halves in kernels {
+                for (rank, result) in self.launch(halves).into_iter().enumerate() {
+                    assert_eq!(result, Ok(()), "member {rank}, halves {halves:#b}");
+                }
+            }
+            self.compare();
+        }
+    }
+
+    fn launch(&self, halves: u32) -> Vec<Result<(), Failure>> {
+        let outcomes = here::shared(MEMBERS, |_| Outcome::new());
+        let launch = |rank: usize| {
+            let parameters = ExpertRound {
+                experts: self.members[rank].handle(),
+                tokens: self.tokens[rank].len() as u32,
+                halves,
+                masked: self.masked.iter().count() as u32,
+                unused: 0,
+                limit_us: ample().as_micros() as u64,
+                outcome: &outcomes[rank],
+            };
+            Launch::new(entry!(suite_experts), Grid::new(BLOCKS, 64), parameters)
+        };
+        let present = (0..MEMBERS).filter(|&rank| self.masked != Some(rank));
+        let launches: Vec<_> = present.map(launch).collect();
+        here::node().run(&launches, &[]).expect("all kernels");
+        outcomes.iter().map(Outcome::result).collect()
+    }
+
+    fn compare(&self) {
+        let local = EXPERTS / MEMBERS as u32;
+        for (rank, member) in self.members.iter().enumerate() {
+            if self.masked == Some(rank) {
+                continue;
+            }
+            for (number, token) in self.tokens[rank].iter().enumerate() {
+                let mut row = vec![0; 2 * token.values.len()];
+                member.read_result(number as u32, &mut row).expect("a row");
+                for (found, value) in row.as_chunks().0.iter().zip(&token.values) {
+                    let mut sum = 0.0f32;
+                    for &(expert, weight) in &token.choices {
+                        if self.masked != Some((expert / local) as usize) {
+                            let output = ExpertRound::output(expert, *value);
+                            sum += weight * Bf16::from_f32(output).to_f32();
+                        }
+                    }
+                    let wanted = Bf16::from_f32(sum).to_bits();
+                    let found = u16::from_le_bytes(*found);
+                    assert_eq!(found, wanted, "token {number} of member {rank}");
+                }
+            }
+        }
+    }
+}
+
+/// A refused member hears of it by name. The others go on without its tokens, and the next round is whole again.
+fn refusals() {
+    let mut bench = Bench::new(Format::Bf16, 256, Overflow::Refuse, TOKENS);
+    let choice = |expert| [Choice::new(expert, 1.0); TOP_K as usize];
+    for (expert, error) in [
+        (EXPERTS, Error::Expert { expert: EXPERTS }),
+        (5, Error::Overflow { expert: 5 }),
+    ] {
+        bench.fill();
+        for number in 0..TOKENS {
+            bench.members[1]
+                .choose(number, &choice(expert))
+                .expect("choices");
+        }
+        for tokens in &mut bench.tokens {
+            tokens.clear();
+        }
+        bench.tokens[1] = (0..TOKENS)
+            .map(|_| Token {
+                values: Vec::new(),
+                choices: Vec::new(),
+            })
+            .collect();
+        for (rank, result) in bench.launch(1).into_iter().enumerate() {
+            let wanted = match rank {
+                1 => Err(Failure::Experts(error)),
+                _ => Ok(()),
+            };
+            assert_eq!(result, wanted, "member {rank}");
+        }
+        assert_eq!(bench.launch(14), [Ok(()); MEMBERS]);
+        bench.rounds(&[ExpertRound::WHOLE], 1);
+    }
+}
