@@ -47,8 +47,8 @@ const SIMGRID_TEST: &str = "judge::simgrid_agrees";
 /// What [`Step::Proofs`] runs, which installs the tools.
 const JUDGED: [&str; 2] = [SCAPY_TEST, SIMGRID_TEST];
 /// Tests that take most of a minute: of programs that must not compile, for which all dependencies are checked in a folder of
-/// their own, and of ranks on other hosts, which wait for silence.
-const LONG: [&str; 2] = ["refused::", "other_hosts::"];
+/// their own, of ranks on other hosts, which wait for silence, and of many rounds over wires that lose packets.
+const LONG: [&str; 3] = ["refused::", "other_hosts::", "thousand_rounds::"];
 /// The papers' applications, their kernels, and simulated clusters.
 const PAPERS: [&str; 3] = [
     "warpbell-papers",

@@ -55,6 +55,12 @@ impl ExpertsMember {
         &self.team
     }
 
+    /// The same, to set it up again.
+    #[cfg(feature = "ranks")]
+    pub(super) fn team_mut(&mut self) -> &mut TeamMember {
+        &mut self.team
+    }
+
     /// Where things lie in the window.
     pub fn layout(&self) -> &Layout {
         &self.layout

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExpertsConfig, ExpertsError, ExpertsMember};
 use crate::Error;
+use crate::experts::Layout;
 use crate::gaspi::host::told;
 use crate::team::host::TeamMember;
 use warpbell_host_init::World;
@@ -44,34 +45,66 @@ impl ExpertsMember {
     ) -> Result<Option<Self>, Error> {
         let layout = config.layout(members.len()).map_err(Error::from);
         let layout = told(world, layout)?;
-        let ours = Told {
-            rank: world.rank(),
-            numbers: [
-                config.experts,
-                config.hidden,
-                config.top_k,
-                config.tokens,
-                config.capacity,
-                config.format as u32,
-                config.overflow as u32,
-                config.blocks,
-            ],
-        };
-        let all: Vec<Told> = world.exchange(&ours)?;
-        for Told { rank, numbers } in all {
-            let differs =
-                (ours.numbers.iter().zip(numbers)).position(|(ours, theirs)| *ours != theirs);
-            if let Some(what) = differs.map(|number| NUMBERS[number]) {
-                return told(world, Err(ExpertsError::Disagrees { rank, what }.into()));
-            }
-        }
-        let Some(team) = TeamMember::join(world, members, &config.team(&layout))? else {
-            world.barrier()?;
-            return Ok(None);
-        };
-        let member = told(world, Self::new(world.domain(), team, layout, config))?;
-        // No member sends before all have come so far.
-        world.barrier()?;
-        Ok(Some(member))
+        compare(world, &layout, config.blocks)?;
+        let team = TeamMember::join(world, members, &config.team(&layout))?;
+        let member = team.map(|team| Self::new(world.domain(), team, layout, config));
+        let member = member.transpose();
+        let member = told(world, member)?;
+        same_round(world, member.as_ref())?;
+        Ok(member)
     }
+
+    /// Sets the exchange up again after a rank of it has failed, once a new process has taken its place: rows, choices and
+    /// results stay as they are, nobody is masked, and all members are behind the last round that one of them has begun.
+    ///
+    /// The members that are left call this, and the new process and ranks that are no members call [`join`](Self::join),
+    /// as with [`TeamMember::rejoin`].
+    ///
+    /// # Errors
+    /// As [`TeamMember::rejoin`]; [`ExpertsError::Disagrees`].
+    pub fn rejoin(&mut self, world: &mut World) -> Result<(), Error> {
+        compare(world, self.layout(), self.team().channels())?;
+        self.team_mut().rejoin(world)?;
+        same_round(world, Some(self))
+    }
+}
+
+/// Refuses ranks that were given other numbers.
+fn compare(world: &mut World, layout: &Layout, blocks: u32) -> Result<(), Error> {
+    let shape = layout.shape();
+    let ours = Told {
+        rank: world.rank(),
+        numbers: [
+            shape.experts(),
+            shape.hidden,
+            shape.top_k,
+            shape.tokens,
+            shape.capacity,
+            shape.format as u32,
+            shape.overflow as u32,
+            blocks,
+        ],
+    };
+    let all: Vec<Told> = world.exchange(&ours)?;
+    for Told { rank, numbers } in all {
+        let differs = (ours.numbers.iter().zip(numbers)).position(|(ours, theirs)| *ours != theirs);
+        if let Some(what) = differs.map(|number| NUMBERS[number]) {
+            return told(world, Err(ExpertsError::Disagrees { rank, what }.into()));
+        }
+    }
+    Ok(())
+}
+
+/// Lets all members go on behind the last round that one of them has begun: what came in it or before is none of a later
+/// round's.
+fn same_round(world: &mut World, member: Option<&ExpertsMember>) -> Result<(), Error> {
+    let ours = member.map_or(Ok(0), ExpertsMember::round);
+    let ours = told(world, ours)?;
+    let rounds: Vec<u64> = world.exchange(&ours)?;
+    if let Some(member) = member {
+        let last = rounds.into_iter().max().unwrap_or(ours);
+        told(world, member.set_round(last))?;
+    }
+    // No member sends before all have come so far.
+    Ok(world.barrier()?)
 }

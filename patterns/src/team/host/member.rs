@@ -60,6 +60,11 @@ impl TeamMember {
         self.layout.ranks()
     }
 
+    /// How many channels each member has.
+    pub fn channels(&self) -> u32 {
+        self.layout.channels()
+    }
+
     /// Copies bytes out of this member's window.
     ///
     /// # Errors

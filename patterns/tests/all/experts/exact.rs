@@ -21,7 +21,7 @@ struct Rounds<'a> {
 }
 
 /// All four.
-const WHOLE: u32 = 4;
+pub const WHOLE: u32 = 4;
 
 #[kernel]
 fn rounds(p: Rounds<'_>) {
@@ -150,7 +150,7 @@ fn check_results(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) -> Result
 }
 
 /// What becomes of so many rounds, or of a half of one.
-fn rounds_of(
+pub fn rounds_of(
     members: &[ExpertsMember],
     grid: Grid,
     routing: Routing,

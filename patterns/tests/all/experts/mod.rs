@@ -1,8 +1,8 @@
 //! Exchanges whose members are in one process: every value against a reference, every refusal, who is masked.
 #![cfg(all(feature = "host", not(loom)))]
 
-mod exact;
-mod model;
+pub mod exact;
+pub mod model;
 
 use warpbell::{Deadline, Word64};
 use warpbell_host_init::{Grid, Launch, Node, Placement, QueuePairConfig, Shared, Timers};
@@ -13,7 +13,7 @@ use warpbell_patterns::experts::{Error, Format};
 const PATIENCE: Deadline = Deadline::after_ms(300_000);
 
 /// Queue pairs that take nobody for dead on a machine that has other work.
-fn config() -> ExpertsConfig {
+pub fn config() -> ExpertsConfig {
     ExpertsConfig {
         experts: 8,
         hidden: 256,
@@ -58,7 +58,7 @@ fn run(launches: &[Launch<'_>], results: &[Shared<[Word64]>]) -> Vec<Vec<u64>> {
 
 /// Whether every thread of every member has succeeded.
 #[track_caller]
-fn all_succeed(results: Vec<Vec<u64>>) {
+pub fn all_succeed(results: Vec<Vec<u64>>) {
     for (rank, threads) in results.into_iter().enumerate() {
         for (thread, word) in threads.into_iter().enumerate() {
             let error = Error::from_bits(word);

@@ -3,23 +3,39 @@
 
 mod active;
 mod cpnet;
+mod experts;
+mod loss;
 mod proxy;
 mod rejoin;
 mod team;
 mod trigger;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use warpbell::Deadline;
+use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::world::ranks::{Config, Environment, Rendezvous, Root};
 use warpbell_host_init::world::{WireKind, WorldOptions};
-use warpbell_host_init::{Access, MemoryRegion, Node, QueuePairConfig, Timers, World};
+use warpbell_host_init::{Access, MemoryRegion, Nic, Node, QueuePairConfig, Timers, World};
+use warpbell_soft_hca::engine::fault::{Fate, Pattern, Rates, Seeded};
+use warpbell_soft_hca::engine::packet::Header;
+use warpbell_soft_hca::shell::{Faults, HcaOptions};
 
 const WIRES: [WireKind; 2] = [WireKind::SharedMemory, WireKind::RoceV2];
 const ALL: Access = Access::all();
 const PATIENCE: Duration = Duration::from_secs(300);
 const LIMIT: Deadline = Deadline::after_ms(300_000);
+
+/// Of 1,000 packets of a bad wire.
+const RATES: Rates = Rates {
+    drop: 10,
+    delay: 20,
+    duplicate: 20,
+    longest_delay: 20,
+};
 
 /// Queue pairs that take nobody for dead on a machine that has other work.
 fn patient() -> QueuePairConfig {
@@ -35,15 +51,24 @@ fn patient() -> QueuePairConfig {
 
 /// How a rank enters a job of so many, over this wire. Each job has a port of its own, at a loopback address that no other
 /// process has.
-#[derive(Clone, Copy)]
-struct Entrance<'a> {
+struct Entrance {
     port: u16,
     size: u32,
     wire: WireKind,
-    node: &'a Node,
+    /// Counts packets that the wire loses, of which it delays and doubles some as well; a good wire without it.
+    lost: Option<Arc<AtomicU64>>,
 }
 
-impl Entrance<'_> {
+impl Entrance {
+    fn new(port: u16, size: u32, wire: WireKind) -> Self {
+        Self {
+            port,
+            size,
+            wire,
+            lost: None,
+        }
+    }
+
     /// Enters it with this number; a second time, if the process before has ended and the others take it in.
     fn enter(&self, rank: u32) -> World {
         let [_, b, c, d] = std::process::id().to_be_bytes();
@@ -62,7 +87,28 @@ impl Entrance<'_> {
             wire: Some(self.wire),
             ..WorldOptions::new(PATIENCE)
         };
-        World::with(ranks, self.node, &options).unwrap()
+        World::with(ranks, &self.node(rank), &options).unwrap()
+    }
+
+    fn node(&self, rank: u32) -> Node {
+        let Some(lost) = self.lost.clone() else {
+            return Node::cpu();
+        };
+        let mut fates = Seeded::new(rank.into(), RATES);
+        let faults = Faults::new(move |header: &Header| {
+            let fate = fates.fate(header);
+            lost.fetch_add((fate == Fate::Drop).into(), Ordering::Relaxed);
+            fate
+        });
+        let hca = HcaOptions {
+            faults: Some(faults),
+            ..HcaOptions::default()
+        };
+        let nic = Nic::Soft(SoftOptions {
+            hca,
+            ..SoftOptions::default()
+        });
+        Node::cpu().with_nic(nic).unwrap()
     }
 
     /// What each rank comes to.
@@ -80,14 +126,7 @@ impl Entrance<'_> {
 
 /// What each rank of a job comes to.
 fn job<R: Send>(port: u16, size: u32, wire: WireKind, part: impl Fn(World) -> R + Sync) -> Vec<R> {
-    let node = &Node::cpu();
-    let entrance = Entrance {
-        port,
-        size,
-        wire,
-        node,
-    };
-    entrance.all(part)
+    Entrance::new(port, size, wire).all(part)
 }
 
 /// A region of this rank, filled with one byte.

@@ -1,0 +1,36 @@
+//! Ranks whose wire loses, delays and doubles packets: every value is right all the same.
+
+mod experts;
+
+use super::*;
+
+/// A packet is sent again after 134 ms, and a peer that is gone is noticed after 1 s.
+fn queues() -> QueuePairConfig {
+    QueuePairConfig {
+        send_depth: 64,
+        timers: Timers {
+            acknowledge_timeout: 15,
+            ..Timers::default()
+        },
+        ..QueuePairConfig::granting(ALL)
+    }
+}
+
+/// What so many ranks do over a wire that loses packets; it has lost some.
+fn under_loss(port: u16, size: u32, wire: WireKind, part: impl Fn(World) + Sync) {
+    let lost = Arc::new(AtomicU64::new(0));
+    let entrance = Entrance {
+        lost: Some(lost.clone()),
+        ..Entrance::new(port, size, wire)
+    };
+    entrance.all(part);
+    assert!(lost.load(Ordering::Relaxed) > 0, "a good wire");
+}
+
+/// With `--full` alone.
+mod thousand_rounds {
+    #[test]
+    fn experts() {
+        super::experts::rounds(22_072, 250);
+    }
+}
