@@ -13,8 +13,10 @@ use super::{BUILD_DEADLINE, Report, StepError, Steps, executable, without_json};
 use job::{Bench, Job};
 use net::Net;
 
-/// The program of the ranks, an example of host-init.
+/// The program of most ranks, an example of host-init.
 const PROGRAM: &str = "rounds";
+/// One of the gallery.
+const MOE: &str = "moe";
 const RANKS: u32 = 4;
 /// The rank that fails, if not another one is named, and those that are left.
 const FAILS: u32 = 3;
@@ -29,7 +31,7 @@ const APART: Duration = Duration::from_secs(10);
 /// A case: what happens, and how it is checked. Each has a port of its own for rank 0.
 type Case = (&'static str, fn(&Bench<'_>, u16) -> Result<(), String>);
 
-const CASES: [Case; 14] = [
+const CASES: [Case; 15] = [
     ("ranks that start 10 s apart", apart),
     ("a rank killed at its start", |bench, port| {
         killed_at_its_start(bench, port, None)
@@ -54,6 +56,7 @@ const CASES: [Case; 14] = [
     ("a rank that stands still for 2 s", stops_shortly),
     ("a rank that stands still for longer", stops),
     ("loss in one direction", one_way),
+    ("experts over links that lose packets", experts),
     ("an MTU that shrinks", shrunk_mtu),
     (
         "a rank number twice, and a rank of another version",
@@ -75,20 +78,22 @@ impl Steps<'_> {
             report.fail("building the ranks", without_json(&built.account()));
             return Ok(());
         }
-        let program = executable(&built.stdout, PROGRAM).ok_or(StepError::Unbuilt(PROGRAM))?;
-        cases(&program, &self.workspace.target, report);
+        let program = |name| executable(&built.stdout, name).ok_or(StepError::Unbuilt(name));
+        let (rounds, moe) = (program(PROGRAM)?, program(MOE)?);
+        cases(&rounds, &moe, &self.workspace.target, report);
         Ok(())
     }
 }
 
-fn cases(program: &Path, folder: &Path, report: &mut Report) {
+fn cases(rounds: &Path, moe: &Path, folder: &Path, report: &mut Report) {
     let net = match Net::new(RANKS) {
         Ok(net) => net,
         Err(error) => return report.fail("four network namespaces", error),
     };
     let bench = Bench {
         net: &net,
-        program,
+        rounds,
+        moe,
         stop: folder.join("faults-stop"),
     };
     for (port, (title, case)) in (26_000..).zip(CASES) {
@@ -259,6 +264,34 @@ fn one_way(bench: &Bench<'_>, port: u16) -> Result<(), String> {
     let from = job.now();
     job.all_say_after(from, ALL, "round")?;
     job.finish(&ALL)
+}
+
+/// Every value is exact all the same.
+fn experts(bench: &Bench<'_>, port: u16) -> Result<(), String> {
+    for rank in ALL {
+        bench.net.narrow(rank, true)?;
+    }
+    let result = experts_lose(bench, port);
+    for rank in ALL {
+        bench.net.narrow(rank, false)?;
+    }
+    result
+}
+
+fn experts_lose(bench: &Bench<'_>, port: u16) -> Result<(), String> {
+    let mut job = Job::of(bench, bench.moe, RANKS, port);
+    for rank in ALL {
+        job.start(rank)?;
+    }
+    for rank in ALL {
+        if !job.ended(rank)? {
+            return Err(job.account("a rank failed"));
+        }
+        if bench.net.lost(rank)? == 0 {
+            return Err(format!("rank {rank} has lost no packet"));
+        }
+    }
+    job.all_say([0], "Test OK")
 }
 
 /// The packets of the path MTU that the ranks agreed on pass no more: ranks get an error with a number, and go on once

@@ -1,5 +1,6 @@
 //! A job of ranks, whose processes live and die one by one.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -23,7 +24,10 @@ pub type Line = (u32, String);
 /// What is needed to start jobs.
 pub struct Bench<'a> {
     pub net: &'a Net,
-    pub program: &'a Path,
+    /// Goes on in rounds, with those that are left.
+    pub rounds: &'a Path,
+    /// Ends by itself.
+    pub moe: &'a Path,
     /// The file at which rounds end.
     pub stop: PathBuf,
 }
@@ -31,6 +35,8 @@ pub struct Bench<'a> {
 /// A job, and all that its processes have said. They end with it.
 pub struct Job<'a> {
     bench: &'a Bench<'a>,
+    program: &'a Path,
+    arguments: Vec<&'a OsStr>,
     ranks: u32,
     port: u16,
     /// The newest process of each rank, and those beside them.
@@ -40,12 +46,21 @@ pub struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job without any process.
+    /// A job of [`Bench::rounds`] without any process.
     pub fn new(bench: &'a Bench<'a>, ranks: u32, port: u16) -> Self {
         // It is there after a job before this one.
         let _ = fs::remove_file(&bench.stop);
+        let mut job = Self::of(bench, bench.rounds, ranks, port);
+        job.arguments = vec![bench.stop.as_os_str(), OsStr::new("--take-in")];
+        job
+    }
+
+    /// A job of a program without any process.
+    pub fn of(bench: &'a Bench<'a>, program: &'a Path, ranks: u32, port: u16) -> Self {
         Self {
             bench,
+            program,
+            arguments: Vec::new(),
             ranks,
             port,
             processes: Vec::new(),
@@ -67,8 +82,8 @@ impl<'a> Job<'a> {
     /// Starts a process of a rank.
     pub fn start(&mut self, rank: u32) -> Result<(), String> {
         let root = format!("{}:{}", Net::address(0), self.port);
-        let mut command = self.bench.net.command(rank, self.bench.program);
-        command.arg(&self.bench.stop).arg("--take-in");
+        let mut command = self.bench.net.command(rank, self.program);
+        command.args(&self.arguments);
         command.envs([
             ("WARPBELL_LAUNCHER", "hand"),
             ("WARPBELL_ROOT", &root),
@@ -221,7 +236,7 @@ impl<'a> Job<'a> {
     }
 
     /// What went wrong, and the last words of all.
-    fn account(&self, what: &str) -> String {
+    pub fn account(&self, what: &str) -> String {
         const LAST: usize = 60;
         let rounds = |line: &str| line.contains(" round ");
         let lines = self.said.iter().filter(|(_, line)| !rounds(line));

@@ -12,6 +12,8 @@ use crate::workspace::clean_command;
 const LINK: &str = "lan0";
 /// Packets of RoCE with 4,096 bytes fit.
 const MTU: u32 = 4200;
+/// A link that is slower than what is sent, and whose queue holds a few packets.
+const NARROW: &str = "tbf rate 20mbit burst 8k limit 12k";
 /// An Ethernet address that no machine has.
 const NOBODY: &str = "02:00:00:00:00:99";
 
@@ -87,6 +89,27 @@ impl Net {
         })
     }
 
+    /// Lets a machine's interface send less than its programs do, with a short queue, so that packets get lost; or as before.
+    pub fn narrow(&self, rank: u32, narrow: bool) -> Result<(), String> {
+        let change = format!("-n {} qdisc", self.name(rank));
+        tc(&match narrow {
+            true => format!("{change} replace dev {LINK} root {NARROW}"),
+            false => format!("{change} del dev {LINK} root"),
+        })
+        .map(drop)
+    }
+
+    /// How many packets a machine's interface has lost since it is narrow.
+    pub fn lost(&self, rank: u32) -> Result<u64, String> {
+        let said = tc(&format!("-n {} -s qdisc show dev {LINK}", self.name(rank)))?;
+        let mut words = said.split(|separator: char| !separator.is_alphanumeric());
+        words.find(|word| *word == "dropped");
+        let lost = words.find(|word| !word.is_empty());
+        lost.and_then(|lost| lost.parse().ok()).ok_or(format!(
+            "tc does not say how many packets were dropped: {said}"
+        ))
+    }
+
     /// Changes the longest packet that a machine sends and takes; without a length back to the first one.
     pub fn set_mtu(&self, rank: u32, mtu: Option<u32>) -> Result<(), String> {
         self.set_link(rank, &format!("mtu {}", mtu.unwrap_or(MTU)))
@@ -127,13 +150,23 @@ fn clear() -> Result<(), String> {
 }
 
 fn ip(words: &str) -> Result<(), String> {
-    let output = Command::new("ip").args(words.split_whitespace()).output();
-    let output = output.map_err(|error| format!("no ip: {error}"))?;
+    says("ip", words).map(drop)
+}
+
+fn tc(words: &str) -> Result<String, String> {
+    says("tc", words)
+}
+
+fn says(program: &str, words: &str) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(words.split_whitespace())
+        .output();
+    let output = output.map_err(|error| format!("no {program}: {error}"))?;
     match output.status.success() {
-        true => Ok(()),
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         false => {
             let said = String::from_utf8_lossy(&output.stderr);
-            Err(format!("ip {words}: {}", said.trim()))
+            Err(format!("{program} {words}: {}", said.trim()))
         }
     }
 }
