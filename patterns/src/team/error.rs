@@ -215,6 +215,15 @@ impl Verdict {
         self.0 >> 32 == Error::Disagrees { rank: 0 }.to_bits() >> 32
     }
 
+    /// This one; but where something was not complete in time, that member was late.
+    #[inline(always)]
+    pub(crate) fn late(self, rank: u32) -> Self {
+        match self.0 == Error::Incomplete.to_bits() {
+            true => Self::bad(Error::Late { rank }),
+            false => self,
+        }
+    }
+
     /// As a word.
     #[inline(always)]
     pub(crate) const fn to_word(self) -> u64 {

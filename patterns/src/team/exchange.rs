@@ -332,11 +332,7 @@ impl<'a, X: Extent> Team<'a, X> {
                 done = self.taken(rank, limit);
             }
             if self.sends(root) {
-                let sent = match self.link(rank) {
-                    Ok(mut queue) => self.complete(&mut queue, rank, limit),
-                    Err(verdict) => verdict,
-                };
-                done = done.and(sent);
+                done = done.and(self.complete(rank, limit));
             }
             verdict = verdict.and(self.or_masked(rank, done));
         }
@@ -347,14 +343,7 @@ impl<'a, X: Extent> Team<'a, X> {
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
     pub(super) fn send(&self, rank: u32, span: Span, says: u64, limit: Deadline) -> Verdict {
         let word = self.handle.layout.arrived(self.channel, self.rank());
-        match self.link(rank) {
-            Ok(mut queue) => {
-                let told = (word, self.said(says));
-                self.handle
-                    .write_and_tell(&mut queue, rank, span, told, limit)
-            }
-            Err(verdict) => verdict,
-        }
+        self.post(rank, span, (word, self.said(says)), limit)
     }
 
     /// Waits, as one thread, until all has come that a member sends in this call.

@@ -167,7 +167,7 @@ impl<'a> TeamHandle<'a> {
 
     /// The queue of a channel to a member, if both are there.
     #[inline(always)]
-    pub(crate) fn queue(&self, channel: u32, rank: u32) -> Result<SendQueueHandle<'a>, Error> {
+    pub(crate) fn queue(&self, channel: u32, rank: u32) -> Result<&'a SendQueueHandle<'a>, Error> {
         if channel >= self.channels() {
             return Err(Error::NoChannel { channel });
         }
@@ -176,7 +176,7 @@ impl<'a> TeamHandle<'a> {
         }
         let place = channel as usize * self.ranks() as usize + rank as usize;
         // SAFETY: the table has channels * ranks places (the promise of `new`).
-        Ok(unsafe { *self.queues.add(place) })
+        Ok(unsafe { &*self.queues.add(place) })
     }
 
     /// A word of a member's window, and what follows, for a request.

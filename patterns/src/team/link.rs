@@ -1,11 +1,11 @@
 //! What a thread posts to another member, and what it waits for from there.
 
-use mlx5_wqe::{Local, Wqe};
+use mlx5_wqe::{Local, LocalKey, Remote, RemoteKey, Wqe};
 
 use super::error::Verdict;
 use super::open::CALL;
 use super::{Error, Extent, Team, TeamHandle};
-use warpbell::{Deadline, Exclusive, SendQueue, Thread, WaitError};
+use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Thread};
 
 /// A queue in one thread's hands.
 pub(crate) type OwnQueue<'a> = SendQueue<'a, Exclusive, Thread>;
@@ -21,27 +21,33 @@ pub(crate) struct Span {
     pub words: u64,
 }
 
+impl Span {
+    pub const NOTHING: Self = Self {
+        from: 0,
+        to: 0,
+        words: 0,
+    };
+}
+
 /// Most words of a write; more go in several.
 const MOST: u64 = 1 << 16;
 
-impl<'a> TeamHandle<'a> {
-    /// Stores a word at a member, behind all that the queue has written there.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(crate) fn tell(
-        &self,
-        queue: &mut OwnQueue<'a>,
-        rank: u32,
-        (word, value): (u64, u64),
-        limit: Deadline,
-    ) -> Verdict {
-        match self.remote(rank, word) {
-            Ok(there) => post(queue, Wqe::write_value(value, there).signalled(), limit),
-            Err(error) => Verdict::bad(error),
-        }
-    }
+/// What goes to a member under one doorbell: words of this window, perhaps none, and behind them perhaps a word. Numbers
+/// alone, because [`carry`] takes them in registers.
+#[derive(Clone, Copy, Debug)]
+struct Parcel {
+    from: u64,
+    bytes: u32,
+    to: u64,
+    /// Where the word goes; 0 for none.
+    word: u64,
+    value: u64,
+}
 
-    /// Writes words to a member, and behind them a word, with one doorbell for the last piece and the word.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
+impl<'a> TeamHandle<'a> {
+    /// Writes words to a member through an open queue, and behind them a word, with one doorbell for the last piece and the
+    /// word.
+    #[inline(always)]
     pub(crate) fn write_and_tell(
         &self,
         queue: &mut OwnQueue<'a>,
@@ -50,43 +56,44 @@ impl<'a> TeamHandle<'a> {
         told: (u64, u64),
         limit: Deadline,
     ) -> Verdict {
-        let there = match self.remote(rank, told.0) {
-            Ok(there) => there,
-            Err(error) => return Verdict::bad(error),
-        };
         loop {
-            let (words, last) = match span.words > MOST {
-                true => (MOST, false),
-                false => (span.words, true),
-            };
-            let write = match self.write(rank, Span { words, ..span }) {
-                // Signalled, because a ring that is full of others could not be waited for.
-                Ok(write) => write.signalled(),
+            let (parcel, keys, rest) = match self.parcel(rank, span, told) {
+                Ok(parcel) => parcel,
                 Err(error) => return Verdict::bad(error),
             };
-            // A write of no words would be refused.
-            let blocks = u32::from(words > 0) + u32::from(last);
-            match queue.batch(blocks, limit) {
-                // Behind the reservation nothing is refused any more.
-                Ok(mut both) => {
-                    if words > 0 {
-                        let _ = both.post(write);
-                    }
-                    if last {
-                        let _ = both.post(Wqe::write_value(told.1, there).signalled());
-                    }
-                }
-                Err(error) => return Verdict::bad(error),
+            let posted = put(queue, parcel, keys, limit);
+            if posted.is_bad() || rest.words == 0 {
+                return posted;
             }
-            if last {
-                return Verdict::GOOD;
-            }
-            span = Span {
-                from: span.from + words,
-                to: span.to + words,
-                words: span.words - words,
-            };
+            span = rest;
         }
+    }
+
+    /// The first parcel of a span, the keys of both windows, and what is left; the word goes with the last one.
+    #[inline(always)]
+    fn parcel(
+        &self,
+        rank: u32,
+        span: Span,
+        (word, value): (u64, u64),
+    ) -> Result<(Parcel, (LocalKey, RemoteKey), Span), Error> {
+        let words = if span.words < MOST { span.words } else { MOST };
+        let rest = Span {
+            from: span.from + words,
+            to: span.to + words,
+            words: span.words - words,
+        };
+        let from = self.local(span.from, words)?;
+        let to = self.remote(rank, span.to)?;
+        let told = self.remote(rank, word)?;
+        let parcel = Parcel {
+            from: from.address,
+            bytes: from.length,
+            to: to.address,
+            word: if rest.words == 0 { told.address } else { 0 },
+            value,
+        };
+        Ok((parcel, (from.key, to.key), rest))
     }
 
     /// The write of words, as many as a message has.
@@ -107,27 +114,124 @@ impl<'a> TeamHandle<'a> {
     }
 }
 
-/// Posts a request.
-#[cfg_attr(target_arch = "nvptx64", inline(always))]
-pub(crate) fn post(queue: &mut OwnQueue<'_>, wqe: Wqe<1>, limit: Deadline) -> Verdict {
-    match queue.post(wqe, limit) {
-        Ok(_) => Verdict::GOOD,
+/// Posts a parcel.
+#[inline(always)]
+fn put(
+    queue: &mut OwnQueue<'_>,
+    parcel: Parcel,
+    (local, remote): (LocalKey, RemoteKey),
+    limit: Deadline,
+) -> Verdict {
+    let there = |address| Remote {
+        address,
+        key: remote,
+    };
+    let from = Local {
+        address: parcel.from,
+        length: parcel.bytes,
+        key: local,
+    };
+    // A write of no bytes would be refused.
+    let (writes, tells) = (parcel.bytes > 0, parcel.word != 0);
+    match queue.batch(u32::from(writes) + u32::from(tells), limit) {
+        // Behind the reservation nothing is refused any more. All is signalled, because a ring that is full of other requests
+        // could not be waited for.
+        Ok(mut both) => {
+            if writes {
+                let _ = both.post(Wqe::write(from, there(parcel.to)).signalled());
+            }
+            if tells {
+                let told = Wqe::write_value(parcel.value, there(parcel.word));
+                let _ = both.post(told.signalled());
+            }
+            Verdict::GOOD
+        }
+        Err(error) => Verdict::bad(error),
+    }
+}
+
+/// Opens a queue for this thread, posts a parcel, and closes the queue.
+///
+/// A function of its own on a GPU, too: a call of a team posts in several places, and where each of them had the post in it,
+/// the queues would lie in local memory, and 255 registers were not enough. It takes numbers alone, because anything else
+/// would come through local memory.
+#[inline(never)]
+#[expect(clippy::too_many_arguments, reason = "the fields of a parcel")]
+fn carry(
+    queue: &SendQueueHandle<'_>,
+    from: u64,
+    bytes: u32,
+    to: u64,
+    word: u64,
+    value: u64,
+    local: LocalKey,
+    remote: RemoteKey,
+    limit: Deadline,
+) -> Verdict {
+    let parcel = Parcel {
+        from,
+        bytes,
+        to,
+        word,
+        value,
+    };
+    match queue.open::<Exclusive>() {
+        Ok(mut queue) => put(&mut queue, parcel, (local, remote), limit),
+        Err(error) => Verdict::bad(error),
+    }
+}
+
+/// Opens a queue for this thread, waits until all is complete that was posted to it, and closes it. A function of its own for
+/// the reason of [`carry`].
+#[inline(never)]
+fn await_all(queue: &SendQueueHandle<'_>, limit: Deadline) -> Verdict {
+    match queue.open::<Exclusive>() {
+        Ok(mut queue) => match queue.wait_all(limit) {
+            Ok(()) => Verdict::GOOD,
+            Err(error) => Verdict::bad(error),
+        },
         Err(error) => Verdict::bad(error),
     }
 }
 
 impl<'a, X: Extent> Team<'a, X> {
-    /// Opens this unit's queue to a member, for this thread.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn link(&self, rank: u32) -> Result<OwnQueue<'a>, Verdict> {
-        let handle = match self.handle.queue(self.channel, rank) {
-            Ok(handle) => handle,
-            Err(error) => return Err(Verdict::bad(error)),
+    /// Writes words to a member, as one thread, and behind them a word.
+    #[inline(always)]
+    pub(super) fn post(
+        &self,
+        rank: u32,
+        mut span: Span,
+        told: (u64, u64),
+        limit: Deadline,
+    ) -> Verdict {
+        let queue = match self.handle.queue(self.channel, rank) {
+            Ok(queue) => queue,
+            Err(error) => return Verdict::bad(error),
         };
-        match handle.open::<Exclusive>() {
-            Ok(queue) => Ok(queue),
-            Err(error) => Err(Verdict::bad(error)),
+        loop {
+            let (parcel, keys, rest) = match self.handle.parcel(rank, span, told) {
+                Ok(parcel) => parcel,
+                Err(error) => return Verdict::bad(error),
+            };
+            let Parcel {
+                from,
+                bytes,
+                to,
+                word,
+                value,
+            } = parcel;
+            let posted = carry(queue, from, bytes, to, word, value, keys.0, keys.1, limit);
+            if posted.is_bad() || rest.words == 0 {
+                return posted;
+            }
+            span = rest;
         }
+    }
+
+    /// Stores a word at a member, as one thread, behind all that this unit has written there.
+    #[inline(always)]
+    pub(super) fn tell(&self, rank: u32, told: (u64, u64), limit: Deadline) -> Verdict {
+        self.post(rank, Span::NOTHING, told, limit)
     }
 
     /// What a signal says in this call, by its low bits.
@@ -138,19 +242,10 @@ impl<'a, X: Extent> Team<'a, X> {
 
     /// Says to a member, as one thread, that this one has come to the call, whose shape is so.
     #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn announce(
-        &self,
-        queue: &mut OwnQueue<'a>,
-        rank: u32,
-        shape: u64,
-        limit: Deadline,
-    ) -> Verdict {
-        let word = self
-            .handle
-            .layout
-            .ready(self.channel, self.calls, self.rank());
-        self.handle
-            .tell(queue, rank, (word, self.said(shape)), limit)
+    pub(super) fn announce(&self, rank: u32, shape: u64, limit: Deadline) -> Verdict {
+        let layout = self.handle.layout;
+        let word = layout.ready(self.channel, self.calls, self.rank());
+        self.tell(rank, (word, self.said(shape)), limit)
     }
 
     /// Waits, as one thread, until a member has come to the call, which must have the same shape there.
@@ -210,22 +305,18 @@ impl<'a, X: Extent> Team<'a, X> {
             if self.handle.is_masked(rank) {
                 continue;
             }
-            let said = match self.link(rank) {
-                Ok(mut queue) => self.announce(&mut queue, rank, shape, limit),
-                Err(verdict) => verdict,
-            };
+            let said = self.announce(rank, shape, limit);
             verdict = verdict.and(self.or_masked(rank, said));
         }
         verdict
     }
 
     /// Waits, as one thread, until all is complete that this unit has posted to a member.
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    pub(super) fn complete(&self, queue: &mut OwnQueue<'a>, rank: u32, limit: Deadline) -> Verdict {
-        match queue.wait_all(limit) {
-            Ok(()) => Verdict::GOOD,
-            Err(WaitError::Failed(error)) => Verdict::bad(Error::Failed(error)),
-            Err(_) => Verdict::bad(Error::Late { rank }),
+    #[inline(always)]
+    pub(super) fn complete(&self, rank: u32, limit: Deadline) -> Verdict {
+        match self.handle.queue(self.channel, rank) {
+            Ok(queue) => await_all(queue, limit).late(rank),
+            Err(error) => Verdict::bad(error),
         }
     }
 

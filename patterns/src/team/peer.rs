@@ -33,7 +33,7 @@ impl<'a, X: Extent> Team<'a, X> {
         if rank == self.rank() {
             return Err(Error::NoRank { rank });
         }
-        let queue = Led::open(self.handle.queue(self.channel, rank)?)?;
+        let queue = Led::open(*self.handle.queue(self.channel, rank)?)?;
         Ok(Peer {
             handle: self.handle,
             channel: self.channel,

@@ -10,8 +10,7 @@ use super::local::{apart, words_of};
 use super::plan::{Algorithm, Part, Sum};
 use super::{Error, Extent, Team};
 use crate::number::Number;
-use crate::together::Led;
-use warpbell::{Deadline, Exclusive, Scope};
+use warpbell::{Deadline, Scope};
 
 /// A sum that has begun: [`Team::begin_all_reduce`], [`Team::begin_reduce_scatter`].
 ///
@@ -366,10 +365,6 @@ impl<'a, X: Extent> Team<'a, X> {
             return came;
         }
         let (before, after) = sum.neighbours();
-        let mut queue = match self.led(after) {
-            Ok(queue) => queue,
-            Err(verdict) => return verdict,
-        };
         let word = self.handle.layout.arrived(self.channel, sum.own);
         let (steps, slices) = (sum.steps(), sum.slices());
         let (mut slice, mut verdict) = (0, Verdict::GOOD);
@@ -391,9 +386,7 @@ impl<'a, X: Extent> Team<'a, X> {
             }
             if step < steps && X::Unit::leads() {
                 let (span, told) = (sum.outgoing(step, slice), self.said(sum.told(step, slice)));
-                verdict = self
-                    .handle
-                    .write_and_tell(&mut queue, after, span, (word, told), limit);
+                verdict = self.post(after, span, (word, told), limit);
             }
             slice += 1;
             if slice == slices {
@@ -401,7 +394,7 @@ impl<'a, X: Extent> Team<'a, X> {
             }
         }
         if end > 1 && X::Unit::leads() {
-            verdict = self.complete(&mut queue, after, limit);
+            verdict = self.complete(after, limit);
         }
         verdict
     }
@@ -428,10 +421,7 @@ impl<'a, X: Extent> Team<'a, X> {
                     verdict = self.arrived(peer, 1, limit);
                     // What the NIC reads, before the sum is stored there.
                     if !verdict.is_bad() {
-                        verdict = match self.link(peer) {
-                            Ok(mut queue) => self.complete(&mut queue, peer, limit),
-                            Err(verdict) => verdict,
-                        };
+                        verdict = self.complete(peer, limit);
                     }
                 }
                 verdict = self.shared(verdict);
@@ -446,12 +436,7 @@ impl<'a, X: Extent> Team<'a, X> {
             if step < sum.doublings() && X::Unit::leads() {
                 let peer = sum.own ^ 1 << step;
                 let (span, told) = (sum.doubled(step), (word, self.said(1)));
-                verdict = match self.link(peer) {
-                    Ok(mut queue) => self
-                        .handle
-                        .write_and_tell(&mut queue, peer, span, told, limit),
-                    Err(verdict) => verdict,
-                };
+                verdict = self.post(peer, span, told, limit);
             }
             step += 1;
         }
@@ -465,19 +450,6 @@ impl<'a, X: Extent> Team<'a, X> {
         // The leader's load before the others' reading; a warp's shuffle orders no memory.
         X::Unit::sync();
         verdict
-    }
-
-    /// The queue to a member, for the leader.
-    #[inline(always)]
-    fn led(&self, rank: u32) -> Result<Led<'a, Exclusive, X::Unit>, Verdict> {
-        let handle = match self.handle.queue(self.channel, rank) {
-            Ok(handle) => handle,
-            Err(error) => return Err(Verdict::bad(error)),
-        };
-        match Led::open(handle) {
-            Ok(queue) => Ok(queue),
-            Err(error) => Err(Verdict::bad(error)),
-        }
     }
 
     /// Whether no member is masked that this thread serves.

@@ -141,18 +141,16 @@ impl<'a, X: Extent> Team<'a, X> {
             if self.handle.is_masked(rank) {
                 continue;
             }
-            let said = match (self.entry::<T>(takes, rank), self.link(rank)) {
-                (Ok(Part { first, words }), Ok(mut queue)) => {
+            let said = match self.entry::<T>(takes, rank) {
+                Ok(Part { first, words }) => {
                     let word = self.handle.layout.terms(self.channel, self.rank());
-                    let terms = (word, first << 32 | words);
-                    let said = self.handle.tell(&mut queue, rank, terms, limit);
+                    let said = self.tell(rank, (word, first << 32 | words), limit);
                     match said.is_bad() {
                         true => said,
-                        false => self.announce(&mut queue, rank, shape, limit),
+                        false => self.announce(rank, shape, limit),
                     }
                 }
-                (Err(error), _) => Verdict::bad(error),
-                (_, Err(verdict)) => verdict,
+                Err(error) => Verdict::bad(error),
             };
             verdict = verdict.and(self.or_masked(rank, said));
         }
