@@ -304,7 +304,9 @@ fn every_call_of_every_extent_does_what_it_says() {
             let team = plain(ranks, units, enough(ranks));
             let mut orders = Vec::new();
             for verb in team.verbs() {
-                for kind in KINDS {
+                // The type makes a difference for sums alone.
+                let sums = matches!(verb.0, TeamVerb::AllReduce | TeamVerb::ReduceScatter);
+                for kind in KINDS.into_iter().take(if sums { KINDS.len() } else { 1 }) {
                     for in_place in [false, true] {
                         let halves = random.random();
                         let below = |end| random.random_range(0..end);

@@ -2,7 +2,9 @@
 #![cfg(all(feature = "host", not(loom)))]
 
 mod basics;
+mod calls_refused;
 mod collectives;
+mod counts;
 mod refusals;
 
 use warpbell::{Deadline, Word64};
