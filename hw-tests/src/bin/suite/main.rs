@@ -2,6 +2,7 @@
 //! so that a machine without Cargo can run it, too.
 
 mod arrival;
+mod collectives;
 mod common;
 mod deadlines;
 mod errors;
@@ -34,11 +35,16 @@ use warpbell_hw_tests::say::{matches, say};
 /// A test: its name, what it proves, and its function.
 type Test = (&'static str, &'static str, fn(&Machine) -> ExitCode);
 
-const TESTS: [Test; 17] = [
+const TESTS: [Test; 18] = [
     (
         "arrival",
         "how a reader knows that data has arrived",
         arrival::test,
+    ),
+    (
+        "collectives",
+        "a team's calls leave what plain loops leave, bit by bit",
+        collectives::test,
     ),
     (
         "common",
