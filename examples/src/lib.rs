@@ -12,6 +12,8 @@ mod active_message;
 mod all_to_all;
 #[path = "../allreduce.rs"]
 mod allreduce;
+#[path = "../collectives.rs"]
+mod collectives;
 #[path = "../error_and_reset.rs"]
 mod error_and_reset;
 #[path = "../fetch_add.rs"]

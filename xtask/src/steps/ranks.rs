@@ -12,9 +12,10 @@ use crate::tools::LIBCLANG_FOLDER;
 use crate::workspace::clean_command;
 
 /// Programs of the gallery that take ranks. Rank 0 says this last, and each rank a line with its number.
-const PROGRAMS: [&str; 6] = [
+const PROGRAMS: [&str; 7] = [
     "all_to_all",
     "allreduce",
+    "collectives",
     "pingpong",
     "notify",
     "active_message",
