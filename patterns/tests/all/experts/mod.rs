@@ -1,8 +1,12 @@
 //! Exchanges whose members are in one process: every value against a reference, every refusal, who is masked.
 #![cfg(all(feature = "host", not(loom)))]
 
-pub mod exact;
+mod counts;
+mod exact;
+mod masks;
 pub mod model;
+mod refusals;
+pub mod rounds;
 
 use warpbell::{Deadline, Word64};
 use warpbell_host_init::{Grid, Launch, Node, Placement, QueuePairConfig, Shared, Timers};

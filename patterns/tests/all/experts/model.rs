@@ -1,7 +1,7 @@
 //! What each member sends in each round, what an expert makes of it, and what has to come of that.
 
-use warpbell_patterns::experts::Choice;
-use warpbell_patterns::number::Bf16;
+use warpbell_patterns::experts::{Choice, Format};
+use warpbell_patterns::number::{Bf16, E4m3};
 
 /// Which experts tokens choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,7 @@ pub struct Model {
     pub experts: u32,
     pub tokens: u32,
     pub round: u64,
+    pub format: Format,
 }
 
 /// A number that looks random.
@@ -70,6 +71,19 @@ impl Model {
         Bf16::pack([value(0), value(8), value(16), value(24)])
     }
 
+    /// The same as it comes to an expert.
+    pub fn travelled(&self, rank: u32, token: u32, word: u64) -> u64 {
+        let own = self.word(rank, token, word);
+        if self.format == Format::Bf16 {
+            return own;
+        }
+        let block = word / 32 * 32..word / 32 * 32 + 32;
+        let values = block.flat_map(|word| Bf16::unpack(self.word(rank, token, word)));
+        let largest = values.fold(0.0, |largest: f32, value| largest.max(value.abs()));
+        let scaled = |value| E4m3::from_f32(value * (448.0 / largest)).to_f32() * (largest / 448.0);
+        Bf16::pack(Bf16::unpack(own).map(scaled))
+    }
+
     /// What an expert makes of a value.
     pub fn output(expert: u32, value: f32) -> f32 {
         value * (1.0 + expert as f32 / 16.0) + expert as f32
@@ -83,18 +97,16 @@ impl Model {
     /// A word of a token's sum, of the choices that count.
     pub fn sum(
         &self,
-        rank: u32,
-        token: u32,
-        word: u64,
+        (rank, token, word): (u32, u32, u64),
         top_k: u32,
-        counts: impl Fn(u32) -> bool,
+        counts: impl Fn(u32, u32) -> bool,
     ) -> u64 {
         let mut sum = [0.0f32; 4];
         for k in 0..top_k {
             let choice = self.choice(rank, token, k);
-            if choice != Choice::NONE && counts(choice.expert()) {
+            if choice != Choice::NONE && counts(choice.expert(), k) {
                 let weight = f32::from_bits((choice.to_bits() >> 32) as u32);
-                let outputs = Self::outputs(choice.expert(), self.word(rank, token, word));
+                let outputs = Self::outputs(choice.expert(), self.travelled(rank, token, word));
                 for (sum, output) in sum.iter_mut().zip(Bf16::unpack(outputs)) {
                     *sum += weight * output;
                 }

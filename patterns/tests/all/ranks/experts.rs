@@ -8,8 +8,8 @@ use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember};
 use warpbell_patterns::experts::{Error, ExpertsHandle};
 
 use super::*;
-use crate::experts::exact::{WHOLE, rounds_of};
 use crate::experts::model::Routing;
+use crate::experts::rounds::Plan;
 use crate::experts::{all_succeed, config as exchange};
 
 /// The rank that dies, and how often.
@@ -38,8 +38,7 @@ fn join(world: &mut World) -> ExpertsMember {
 
 /// Rounds to which all come, with every value compared.
 fn rounds(member: &ExpertsMember, rounds: u64) {
-    let members = std::slice::from_ref(member);
-    all_succeed(rounds_of(members, GRID, Routing::Random, rounds, WHOLE));
+    all_succeed(Plan::whole(Routing::Random, rounds).run(&[member], GRID));
 }
 
 #[repr(C)]

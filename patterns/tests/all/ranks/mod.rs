@@ -3,6 +3,7 @@
 
 mod active;
 mod cpnet;
+mod exchange;
 mod experts;
 mod loss;
 mod proxy;

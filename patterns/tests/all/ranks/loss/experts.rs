@@ -4,8 +4,8 @@ use warpbell_host_init::Grid;
 use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember};
 
 use super::*;
-use crate::experts::exact::{WHOLE, rounds_of};
 use crate::experts::model::Routing;
+use crate::experts::rounds::Plan;
 use crate::experts::{all_succeed, config as exchange};
 
 const RANKS: u32 = 3;
@@ -23,12 +23,12 @@ pub fn rounds(port: u16, rounds: u64) {
         under_loss(port, RANKS, wire, |mut world| {
             let all: Vec<u32> = world.ranks().collect();
             let member = ExpertsMember::join(&mut world, &all, &config).unwrap();
-            let members = [member.expect("all are members")];
+            let member = member.expect("all are members");
             // Each kernel has a limit of its own.
             for _ in 0..rounds.div_ceil(KERNEL) {
                 for routing in Routing::ALL {
                     let grid = Grid::new(2, 32);
-                    all_succeed(rounds_of(&members, grid, routing, KERNEL, WHOLE));
+                    all_succeed(Plan::whole(routing, KERNEL).run(&[&member], grid));
                 }
             }
             world.barrier().unwrap();
