@@ -32,7 +32,7 @@ const LIMIT: Deadline = Deadline::after_ms(300_000);
 
 /// Of 1,000 packets of a bad wire.
 const RATES: Rates = Rates {
-    drop: 10,
+    drop: 5,
     delay: 20,
     duplicate: 20,
     longest_delay: 20,

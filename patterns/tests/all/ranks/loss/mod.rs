@@ -1,15 +1,16 @@
 //! Ranks whose wire loses, delays and doubles packets: every value is right all the same.
 
+mod collectives;
 mod experts;
 
 use super::*;
 
-/// A packet is sent again after 134 ms, and a peer that is gone is noticed after 1 s.
+/// A packet is sent again after 0.5 s, and a peer that is gone is noticed after 4 s: by no means a busy one.
 fn queues() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 64,
         timers: Timers {
-            acknowledge_timeout: 15,
+            acknowledge_timeout: 17,
             ..Timers::default()
         },
         ..QueuePairConfig::granting(ALL)
@@ -29,6 +30,12 @@ fn under_loss(port: u16, size: u32, wire: WireKind, part: impl Fn(World) + Sync)
 
 /// With `--full` alone.
 mod thousand_rounds {
+    /// Eight calls in each round.
+    #[test]
+    fn collectives() {
+        super::collectives::rounds(22_076, 125);
+    }
+
     #[test]
     fn experts() {
         super::experts::rounds(22_072, 250);
