@@ -45,6 +45,7 @@ fn moe(p: Moe<'_>) {
     }
 }
 
+#[inline(always)]
 fn layers(handle: ExpertsHandle<'_>) -> Result<u32, Error> {
     let limit = Deadline::after_ms(60_000);
     let mut experts = handle.open()?;
@@ -71,6 +72,7 @@ fn layers(handle: ExpertsHandle<'_>) -> Result<u32, Error> {
 }
 
 /// What this rank's experts make of the tokens of all ranks.
+#[inline(always)]
 fn work(experts: &Experts<'_>, layer: u32) {
     let (shape, word) = (experts.shape(), thread::index().into());
     for local in 0..shape.local {
@@ -101,6 +103,7 @@ fn expert_of(layer: u32, expert: u32, values: u64) -> u64 {
 }
 
 /// The two experts with the highest scores, and their weights.
+#[inline(always)]
 fn gate(layer: u32, experts: u32, row: impl Fn(u64) -> Option<u64>) -> [(u32, f32); 2] {
     let (mut first, mut second) = ((0, f32::MIN), (0, f32::MIN));
     for expert in 0..experts {
