@@ -132,7 +132,11 @@ impl TeamMember {
         // Before the others know this member again, none of whom writes here until all have come.
         let cleared = self.clear();
         told(world, cleared)?;
-        meet(world, &members, &config, Some(self))
+        let met = meet(world, &members, &config, Some(self));
+        if met.is_err() {
+            self.clear()?;
+        }
+        met
     }
 }
 

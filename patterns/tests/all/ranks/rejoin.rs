@@ -138,6 +138,31 @@ fn a_member_dies_and_comes_back_over_roce() {
     dies_and_comes_back(22_065, WireKind::RoceV2);
 }
 
+/// Without queues until then.
+#[test]
+fn a_member_whose_rejoining_failed_may_rejoin() {
+    job(22_078, 2, WireKind::SharedMemory, |mut world| {
+        let joined = TeamMember::join(&mut world, &[0, 1], &config());
+        let mut member = joined.unwrap().expect("both are members");
+        exchange(&member, 0);
+        world.barrier().unwrap();
+        let before = callers(&member);
+        if world.rank() == 0 {
+            member.rejoin(&mut world).unwrap_err();
+            let mut team = member.handle().open::<Block>(0).unwrap();
+            assert_eq!(team.peer(1).err(), Some(Error::Handle));
+        } else {
+            world.abort("not yet");
+        }
+        assert!(world.shrink(PATIENCE).unwrap().is_empty());
+        member.rejoin(&mut world).unwrap();
+        assert_eq!(callers(&member), before);
+        world.barrier().unwrap();
+        exchange(&member, 1);
+        world.barrier().unwrap();
+    });
+}
+
 #[test]
 fn a_member_is_refused_where_it_does_not_belong() {
     job(22_066, 2, WireKind::SharedMemory, |mut world| {
