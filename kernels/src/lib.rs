@@ -18,6 +18,8 @@ pub mod collectives;
 pub mod completions;
 pub mod demo;
 #[cfg(feature = "all")]
+pub mod experts;
+#[cfg(feature = "all")]
 pub mod gaspi;
 #[cfg(feature = "all")]
 pub mod inbound;

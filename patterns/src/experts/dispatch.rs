@@ -2,6 +2,7 @@
 
 use super::layout::HEADER;
 use super::open::{blocks, warp, warps};
+use super::route::quantise;
 use super::send::Dispatch;
 use super::word::{Count, Phase};
 use super::{Error, Experts, Format};
@@ -40,7 +41,8 @@ impl Experts<'_> {
         self.meet(limit)?;
         self.route(tokens);
         if let Format::Fp8 = self.shape().format {
-            self.quantise();
+            // SAFETY: blocks are whole warps, and all threads come here.
+            unsafe { quantise(self.words, self.layout, self.tokens) };
         }
         self.meet(limit)?;
         let routed = self.routed();

@@ -13,6 +13,8 @@
 //! Between `begin` and `finish` the grid may compute, or end: another grid goes on with the round. `dispatch` and `combine`
 //! are both halves. No host takes part, and nothing is a barrier of all members.
 //!
+//! Kernels whose network a host drives may use the same [`Layout`] and words, and [`quantise`].
+//!
 //! ```no_run
 //! use warpbell::{Block, Deadline, Scope};
 //! use warpbell_patterns::experts::{Error, ExpertsHandle};
@@ -87,5 +89,6 @@ pub use handle::ExpertsHandle;
 pub use layout::Layout;
 pub use open::Experts;
 pub use received::Received;
+pub use route::quantise;
 pub use shape::{Format, Overflow, Shape};
-pub use word::{Choice, Header};
+pub use word::{Choice, Count, Header, Place};

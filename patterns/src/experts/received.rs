@@ -20,6 +20,26 @@ pub struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
+    /// What has come to a window, where a host drives the exchange: `count` is what the source sent for this expert of the
+    /// window's member in a round.
+    #[inline(always)]
+    pub const fn at(
+        words: Words<'a>,
+        layout: &'a Layout,
+        (round, count): (u64, Count),
+        local: u32,
+        source: u32,
+    ) -> Self {
+        Self {
+            words,
+            layout,
+            round,
+            local,
+            source,
+            count,
+        }
+    }
+
     /// How many tokens have come, in slots from 0 on. Their order is that in which the source's threads came to a counter.
     #[inline(always)]
     pub const fn count(&self) -> u32 {

@@ -3,9 +3,9 @@
 use super::open::{blocks, warp, warps};
 use super::shape::split;
 use super::word::{Phase, Place};
-use super::{Choice, Error, Experts, Header};
+use super::{Choice, Error, Experts, Header, Layout};
 use crate::number::{Bf16, BlockScale, magnitude};
-use warpbell::{Block, Scope, block, thread, warp as lanes};
+use warpbell::{Block, Scope, Words, block, thread, warp as lanes};
 
 impl Experts<'_> {
     /// Begins a round with so many tokens; all blocks come to it.
@@ -100,47 +100,52 @@ impl Experts<'_> {
             None => Ok(()),
         }
     }
+}
 
-    /// Makes the round's tokens E4M3 with scales, each warp 256 values at a time: 16 lanes have the 128 of a scale.
-    #[inline(always)]
-    pub(super) fn quantise(&self) {
-        let (lane, parts) = (lanes::lane_id(), self.shape().hidden / 256);
-        let mut part = block::index() * warps() + warp();
-        while part < self.tokens * parts {
-            let (token, number) = split(part, parts);
-            let number = u64::from(number);
-            let from = self.layout.token(token) + 64 * number + u64::from(2 * lane);
-            let [a, b, c, d] = Bf16::unpack(self.load(from));
-            let [e, f, g, h] = Bf16::unpack(self.load(from + 1));
-            let largest = magnitude(a)
-                .max(magnitude(b))
-                .max(magnitude(c))
-                .max(magnitude(d));
-            let others = magnitude(e)
-                .max(magnitude(f))
-                .max(magnitude(g))
-                .max(magnitude(h));
-            let mut largest = largest.max(others);
-            let mut apart = 8;
-            while apart > 0 {
-                // SAFETY: blocks are whole warps, all of whose lanes come here with the same parts.
-                let (other, _) = unsafe { lanes::warp_shuffle_xor(u32::MAX, largest, apart, 16) };
-                largest = largest.max(other);
-                apart >>= 1;
-            }
-            let scale = BlockScale::of(largest);
-            let to = self.layout.travelling(token);
-            let packed = scale.pack([a, b, c, d, e, f, g, h]);
-            self.words.store(to + 32 * number + u64::from(lane), packed);
-            let own = scale.scale();
-            // SAFETY: as above.
-            let (upper, _) = unsafe { lanes::warp_shuffle_idx(u32::MAX, own, 16, 32) };
-            if lane == 0 {
-                let scales = to + u64::from(self.shape().hidden / 8) + number;
-                let both = u64::from(upper.to_bits()) << 32 | u64::from(own.to_bits());
-                self.words.store(scales, both);
-            }
-            part += blocks() * warps();
+/// Makes so many tokens of a window E4M3 with scales, where the layout has them travel: all warps of the grid together, each
+/// 256 values at a time. 16 lanes have the 128 of a scale.
+///
+/// # Safety
+/// All threads of the grid call this, with the same numbers. Blocks are whole warps.
+#[inline(always)]
+pub unsafe fn quantise(words: Words<'_>, layout: &Layout, tokens: u32) {
+    let (lane, parts) = (lanes::lane_id(), layout.shape.hidden / 256);
+    let load = |word| words.load(word).unwrap_or(0);
+    let mut part = block::index() * warps() + warp();
+    while part < tokens * parts {
+        let (token, number) = split(part, parts);
+        let number = u64::from(number);
+        let from = layout.token(token) + 64 * number + u64::from(2 * lane);
+        let [a, b, c, d] = Bf16::unpack(load(from));
+        let [e, f, g, h] = Bf16::unpack(load(from + 1));
+        let largest = magnitude(a)
+            .max(magnitude(b))
+            .max(magnitude(c))
+            .max(magnitude(d));
+        let others = magnitude(e)
+            .max(magnitude(f))
+            .max(magnitude(g))
+            .max(magnitude(h));
+        let mut largest = largest.max(others);
+        let mut apart = 8;
+        while apart > 0 {
+            // SAFETY: all lanes come here with the same parts, by the caller's promise.
+            let (other, _) = unsafe { lanes::warp_shuffle_xor(u32::MAX, largest, apart, 16) };
+            largest = largest.max(other);
+            apart >>= 1;
         }
+        let scale = BlockScale::of(largest);
+        let to = layout.travelling(token);
+        let packed = scale.pack([a, b, c, d, e, f, g, h]);
+        words.store(to + 32 * number + u64::from(lane), packed);
+        let own = scale.scale();
+        // SAFETY: as above.
+        let (upper, _) = unsafe { lanes::warp_shuffle_idx(u32::MAX, own, 16, 32) };
+        if lane == 0 {
+            let scales = to + u64::from(layout.shape.hidden / 8) + number;
+            let both = u64::from(upper.to_bits()) << 32 | u64::from(own.to_bits());
+            words.store(scales, both);
+        }
+        part += blocks() * warps();
     }
 }

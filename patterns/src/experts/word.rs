@@ -1,8 +1,10 @@
 //! What the words of an exchange say.
 
+use super::layout::HEADER;
+
 /// One of a token's experts, and the weight of what that one makes of it: a word.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Choice(pub(super) u64);
+pub struct Choice(pub u64);
 
 impl Choice {
     /// No expert.
@@ -26,8 +28,9 @@ impl Choice {
         self.0 as u32
     }
 
+    /// Whether it is [`NONE`](Self::NONE), with any weight.
     #[inline(always)]
-    pub(super) const fn is_none(self) -> bool {
+    pub const fn is_none(self) -> bool {
         self.expert() == u32::MAX
     }
 
@@ -46,12 +49,13 @@ const REFUSED: u64 = 1 << (ROUND - 1);
 /// How many tokens a member wants to send to an expert in a round. From the low bits up: how many (23), whether none comes
 /// because the member's dispatch was refused (1), the round (40).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Count(pub u64);
+pub struct Count(pub u64);
 
 impl Count {
     /// Nothing, in no round.
     pub const NOTHING: Self = Self(0);
 
+    /// So many, below 2^23, in a round below 2^40.
     #[inline(always)]
     pub const fn new(round: u64, wanted: u32, refused: bool) -> Self {
         Self(round << ROUND | (refused as u64) << (ROUND - 1) | wanted as u64)
@@ -69,11 +73,13 @@ impl Count {
         Self::least(round) | ((1 << ROUND) - 1)
     }
 
+    /// Whether it is of this round.
     #[inline(always)]
     pub const fn is_of(self, round: u64) -> bool {
         self.0 >> ROUND == round
     }
 
+    /// Whether the dispatch was refused.
     #[inline(always)]
     pub const fn is_refused(self) -> bool {
         self.0 & REFUSED != 0
@@ -102,28 +108,33 @@ impl Count {
     }
 }
 
-/// An expert and a slot, as a choice has them; or none.
+/// An expert and a slot, as a choice has them; or none: a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(pub u64);
+pub struct Place(pub u64);
 
 impl Place {
+    /// None.
     pub const NONE: Self = Self(u64::MAX);
 
+    /// This slot of this expert.
     #[inline(always)]
     pub const fn new(expert: u32, slot: u32) -> Self {
         Self((expert as u64) << 32 | slot as u64)
     }
 
+    /// Whether there is none.
     #[inline(always)]
     pub const fn is_none(self) -> bool {
         self.0 == u64::MAX
     }
 
+    /// The expert's number.
     #[inline(always)]
     pub const fn expert(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
+    /// The number of the slot.
     #[inline(always)]
     pub const fn slot(self) -> u32 {
         self.0 as u32
@@ -142,9 +153,12 @@ pub struct Header {
 }
 
 impl Header {
+    /// How many words it has, in front of its token's row.
+    pub const WORDS: u32 = HEADER as u32;
+
     /// The two words of it; the second one has the weight.
     #[inline(always)]
-    pub(super) const fn words(token: u32, k: u32, choice: Choice) -> [u64; 2] {
+    pub const fn words(token: u32, k: u32, choice: Choice) -> [u64; 2] {
         [(k as u64) << 32 | token as u64, choice.weight_bits() as u64]
     }
 
