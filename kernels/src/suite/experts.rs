@@ -1,7 +1,7 @@
 //! A round of an exchange whose experts multiply what they get.
 
 use warpbell::{Deadline, block, kernel, thread, warp};
-use warpbell_patterns::experts::{Error, Experts, ExpertsHandle, Received};
+use warpbell_patterns::experts::{Error, Experts, ExpertsHandle, Received, Way};
 use warpbell_patterns::number::Bf16;
 
 use crate::outcome::Outcome;
@@ -39,13 +39,18 @@ impl ExpertRound<'_> {
 /// Makes its halves of a round with all threads of the grid. Blocks are whole warps.
 #[kernel]
 pub fn suite_experts(p: ExpertRound<'_>) {
-    p.outcome.record(|| Ok(go(&p)?));
+    p.outcome.record(|| Ok(go(&p, p.experts.open()?)?));
+}
+
+/// The same, where the exchange is in the throughput mode.
+#[kernel]
+pub fn suite_experts_packed(p: ExpertRound<'_>) {
+    p.outcome.record(|| Ok(go(&p, p.experts.open_packed()?)?));
 }
 
 #[inline(always)]
-fn go(p: &ExpertRound<'_>) -> Result<(), Error> {
+fn go<M: Way>(p: &ExpertRound<'_>, mut experts: Experts<'_, M>) -> Result<(), Error> {
     let limit = Deadline::after_us(p.limit_us);
-    let mut experts = p.experts.open()?;
     let (mut dispatched, mut combined) = (p.masked, p.masked);
     if p.halves & 1 != 0 {
         experts.dispatch_begin(p.tokens, limit)?;
@@ -68,7 +73,7 @@ fn go(p: &ExpertRound<'_>) -> Result<(), Error> {
 
 /// Lets this member's experts work, each warp on some of what came.
 #[inline(always)]
-fn compute(experts: &Experts<'_>) {
+fn compute<M: Way>(experts: &Experts<'_, M>) {
     let shape = experts.shape();
     let warps = block::size() / thread::warp_size();
     let mut number = block::index() * warps + block::thread_index() / thread::warp_size();

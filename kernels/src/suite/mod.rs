@@ -53,7 +53,7 @@ pub use arguments::{Kernel, Output};
 pub use common_flood::{CommonFlood, suite_common_flood};
 pub use cpnet_ping::{CpnetPing, suite_cpnet_ping};
 pub use ending::{Ending, EndingWords};
-pub use experts::{ExpertRound, suite_experts};
+pub use experts::{ExpertRound, suite_experts, suite_experts_packed};
 pub use flood::{Flood, Pour, suite_flood};
 pub use gaspi_calls::{GASPI_MODES, GaspiCall, GaspiCalls, GaspiVerb, Returned, suite_gaspi_calls};
 pub use gaspi_storm::{Caught, GaspiStorm, suite_gaspi_storm};

@@ -3,12 +3,11 @@
 use super::layout::HEADER;
 use super::open::{blocks, warp, warps};
 use super::route::quantise;
-use super::send::Dispatch;
 use super::word::{Count, Phase};
-use super::{Error, Experts, Format};
+use super::{Error, Experts, Format, Way};
 use warpbell::{Block, Deadline, Scope, block, thread, warp as lanes};
 
-impl Experts<'_> {
+impl<M: Way> Experts<'_, M> {
     /// Sends this member's tokens to their experts, and waits for what comes from all members: both halves of it.
     ///
     /// # Errors
@@ -47,14 +46,59 @@ impl Experts<'_> {
         self.meet(limit)?;
         let routed = self.routed();
         self.refused = routed.is_err();
-        self.send::<Dispatch>(limit);
-        self.send_here();
+        M::send_tokens(self, limit);
         routed
     }
 
+    /// Copies words of the window, as a warp.
+    #[inline(always)]
+    pub(super) fn copy(&self, from: u64, to: u64, words: u32) {
+        let (mut word, step) = (lanes::lane_id(), thread::warp_size());
+        // Two loads under way at once.
+        while word + step < words {
+            let first = self.load(from + u64::from(word));
+            let second = self.load(from + u64::from(word + step));
+            self.words.store(to + u64::from(word), first);
+            self.words.store(to + u64::from(word + step), second);
+            word += 2 * step;
+        }
+        if word < words {
+            let value = self.load(from + u64::from(word));
+            self.words.store(to + u64::from(word), value);
+        }
+    }
+
+    /// Waits until all members have said what they send to this member's experts, and says how many members are masked. The
+    /// tokens that have come may be read then, and this member's own written.
+    ///
+    /// A member that does not come in time is masked, and nothing of it counts.
+    ///
+    /// # Errors
+    /// [`Error::Order`], [`Error::Blocks`].
+    #[inline(always)]
+    pub fn dispatch_finish(&mut self, limit: Deadline) -> Result<u32, Error> {
+        if self.phase != Phase::Dispatching {
+            return Err(Error::Order);
+        }
+        let limit = limit.fixed();
+        self.phase = Phase::Dispatched;
+        M::hear_tokens(self, limit);
+        // The warps have closed their queues.
+        Block::sync();
+        self.complete(limit);
+        self.meet(limit)?;
+        if M::UNPACKS {
+            M::unpack(self);
+            self.meet(limit)?;
+        }
+        Ok(self.masked())
+    }
+}
+
+impl Experts<'_> {
     /// Copies the tokens for this member's own experts, each block those of the experts that it serves.
     #[inline(always)]
-    fn send_here(&self) {
+    pub(super) fn send_here(&self) {
         let (shape, own) = (self.shape(), self.rank());
         let mut local = block::index();
         while local < shape.local {
@@ -88,31 +132,9 @@ impl Experts<'_> {
         }
     }
 
-    /// Copies words of the window, as a warp.
+    /// Waits until all members have said what they send to this member's experts, each thread for some of it.
     #[inline(always)]
-    fn copy(&self, from: u64, to: u64, words: u32) {
-        let mut word = lanes::lane_id();
-        while word < words {
-            let value = self.load(from + u64::from(word));
-            self.words.store(to + u64::from(word), value);
-            word += thread::warp_size();
-        }
-    }
-
-    /// Waits until all members have said what they send to this member's experts, and says how many members are masked. The
-    /// tokens that have come may be read then, and this member's own written.
-    ///
-    /// A member that does not come in time is masked, and nothing of it counts.
-    ///
-    /// # Errors
-    /// [`Error::Order`], [`Error::Blocks`].
-    #[inline(always)]
-    pub fn dispatch_finish(&mut self, limit: Deadline) -> Result<u32, Error> {
-        if self.phase != Phase::Dispatching {
-            return Err(Error::Order);
-        }
-        let limit = limit.fixed();
-        self.phase = Phase::Dispatched;
+    pub(super) fn hear_counts(&self, limit: Deadline) {
         let (shape, round) = (self.shape(), self.round);
         let said = (Count::least(round), Count::most(round));
         let mut number = thread::index();
@@ -122,10 +144,5 @@ impl Experts<'_> {
             self.hear(source, word, said, limit);
             number += blocks() * block::size();
         }
-        // The warps have closed their queues.
-        Block::sync();
-        self.complete(limit);
-        self.meet(limit)?;
-        Ok(self.masked())
     }
 }

@@ -25,6 +25,9 @@ pub enum Error {
         /// Threads of a block.
         threads: u32,
     },
+    /// The exchange was set up for the other mode.
+    #[error("the exchange was set up for the other mode")]
+    Mode,
     /// Another call is due: each round is `dispatch_begin`, `dispatch_finish`, `combine_begin`, `combine_finish`.
     #[error("another call is due")]
     Order,
@@ -65,6 +68,7 @@ error_words! {
     7 => Tokens { tokens },
     8 => Expert { expert },
     9 => Overflow { expert },
+    10 => Mode,
 }
 
 impl From<team::Error> for Error {

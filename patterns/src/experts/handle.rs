@@ -1,6 +1,6 @@
 //! What a kernel receives.
 
-use super::{Error, Experts, Layout};
+use super::{Error, Experts, Layout, Throughput};
 use crate::team::TeamHandle;
 
 /// One member's view of an exchange, for its kernels. The host hands it over by value. `repr(C)`, 96 bytes.
@@ -30,13 +30,23 @@ impl<'a> ExpertsHandle<'a> {
         Self { team, layout }
     }
 
-    /// Opens the exchange for all blocks of the grid, which have a channel each. It goes on where the last grid left it,
-    /// also in the middle of a round.
+    /// Opens an exchange in the low-latency mode for all blocks of the grid, which have a channel each. It goes on where the
+    /// last grid left it, also in the middle of a round.
     ///
     /// # Errors
-    /// [`Error::Threads`], [`Error::NoChannel`], [`Error::InUse`].
+    /// [`Error::Threads`], [`Error::Mode`], [`Error::NoChannel`], [`Error::InUse`].
     #[inline(always)]
     pub fn open(self) -> Result<Experts<'a>, Error> {
+        // SAFETY: it is there for 'a (the promise of `new`).
+        Experts::open(self.team, unsafe { &*self.layout })
+    }
+
+    /// Opens an exchange in the throughput mode, and else as [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    #[inline(always)]
+    pub fn open_packed(self) -> Result<Experts<'a, Throughput>, Error> {
         // SAFETY: it is there for 'a (the promise of `new`).
         Experts::open(self.team, unsafe { &*self.layout })
     }

@@ -1,5 +1,6 @@
 //! Where things lie in the window of a member: the same at all members.
 
+use super::packed::Pieces;
 use super::{Format, Shape};
 
 /// Words of the header in front of each token that comes: its values then begin at a multiple of 16 bytes.
@@ -31,8 +32,11 @@ const ERRORS: u64 = 2;
 /// state     2 words
 /// ```
 ///
+/// In the throughput mode there are no received rows, landing, flags and lists, and pieces follow instead. Its counts are
+/// `[2][R][L]`, so that those of a source lie together.
+///
 /// Only one member's puts come into any row, count or flag: one that comes late, from a member that is masked, harms no
-/// other's. `repr(C)`, 144 bytes.
+/// other's. `repr(C)`, 208 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
@@ -50,10 +54,10 @@ pub struct Layout {
     places: u64,
     counters: u64,
     pub(super) state: u64,
-    words: u64,
+    pub(super) pieces: Pieces,
 }
 
-const _: () = assert!(size_of::<Layout>() == 144);
+const _: () = assert!(size_of::<Layout>() == 208);
 
 impl Layout {
     /// The layout of an exchange of this shape, whose numbers are those that a configuration may have: then no number
@@ -67,18 +71,22 @@ impl Layout {
             Format::Bf16 => 0,
             Format::Fp8 => tokens * row,
         };
+        let (slots, flagged) = match shape.is_packed() {
+            true => (0, 0),
+            false => (experts * capacity, experts),
+        };
         let choices = tokens * hidden;
         // Rows begin at multiples of 16 bytes wherever it is without cost.
         let received = (choices + pairs).next_multiple_of(2);
-        let counts = received + 2 * experts * capacity * (HEADER + row);
+        let counts = received + 2 * slots * (HEADER + row);
         let outputs = counts + 2 * experts;
         let landing = outputs + experts * capacity * hidden;
-        let flags = landing + experts * capacity * hidden;
-        let results = (flags + experts).next_multiple_of(2);
+        let flags = landing + slots * hidden;
+        let results = (flags + flagged).next_multiple_of(2);
         let staging = results + tokens * hidden;
         let headers = staging + staged;
         let lists = headers + HEADER * pairs;
-        let places = lists + experts * capacity;
+        let places = lists + slots;
         let counters = places + pairs;
         let state = counters + 2 * (experts + ERRORS);
         Self {
@@ -96,13 +104,13 @@ impl Layout {
             places,
             counters,
             state,
-            words: state + STATE,
+            pieces: Pieces::new(&shape, (state + STATE).next_multiple_of(2)),
         }
     }
 
     /// Its words, in the order of its bytes on a little-endian machine.
     #[cfg(feature = "host")]
-    pub(super) fn to_words(self) -> [u64; 18] {
+    pub(super) fn to_words(self) -> [u64; 26] {
         let Self {
             shape,
             choices,
@@ -113,12 +121,14 @@ impl Layout {
             flags,
             ..
         } = self;
+        let [a, b, c, d, e, f, g, end] = self.pieces.to_words();
         let two = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         [
             two(shape.ranks, shape.local),
             two(shape.hidden, shape.top_k),
             two(shape.tokens, shape.capacity),
             two(shape.format as u32, shape.overflow as u32),
+            two(shape.mode as u32, 0),
             choices,
             received,
             counts,
@@ -132,7 +142,14 @@ impl Layout {
             self.places,
             self.counters,
             self.state,
-            self.words,
+            a,
+            b,
+            c,
+            d,
+            e,
+            f,
+            g,
+            end,
         ]
     }
 
@@ -143,7 +160,7 @@ impl Layout {
 
     /// Words of the window.
     pub const fn words(&self) -> u64 {
-        self.words
+        self.pieces.end
     }
 
     /// The row that a member sends: its first word.
@@ -170,6 +187,13 @@ impl Layout {
     #[inline(always)]
     pub const fn count(&self, round: u64, local: u32, source: u32) -> u64 {
         self.counts + self.by_parity(round, local, source)
+    }
+
+    /// The word in which a source counts its tokens for an own expert, by the round's parity, where tokens travel packed.
+    #[inline(always)]
+    pub const fn packed_count(&self, round: u64, local: u32, source: u32) -> u64 {
+        let member = (round & 1) * self.shape.ranks as u64 + source as u64;
+        self.counts + member * self.shape.local as u64 + local as u64
     }
 
     #[inline(always)]
@@ -256,13 +280,18 @@ impl Layout {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::super::Overflow;
+    use super::super::{Mode, Overflow};
     use super::*;
 
     /// Each word has one use, for every format, and few have none.
     #[test]
     fn nothing_overlaps() {
-        for format in [Format::Bf16, Format::Fp8] {
+        for (format, mode) in [
+            (Format::Bf16, Mode::LowLatency),
+            (Format::Fp8, Mode::LowLatency),
+            (Format::Bf16, Mode::Throughput),
+            (Format::Fp8, Mode::Throughput),
+        ] {
             let shape = Shape {
                 ranks: 3,
                 local: 2,
@@ -272,6 +301,7 @@ mod tests {
                 capacity: 4,
                 format,
                 overflow: Overflow::Drop,
+                mode,
             };
             let layout = Layout::new(shape);
             let mut used = vec![false; layout.words() as usize];
@@ -294,10 +324,17 @@ mod tests {
             }
             for round in 0..2 {
                 for (local, source) in (0..2).flat_map(|local| (0..3).map(move |s| (local, s))) {
-                    take(layout.count(round, local, source), 1);
+                    match shape.is_packed() {
+                        true => take(layout.packed_count(round, local, source), 1),
+                        false => take(layout.count(round, local, source), 1),
+                    }
                     for slot in 0..4 {
-                        let row = u64::from(shape.row_words());
-                        take(layout.received(round, local, source, slot), 2 + row);
+                        if !shape.is_packed() {
+                            let row = u64::from(shape.row_words());
+                            take(layout.received(round, local, source, slot), 2 + row);
+                        } else if round == 0 {
+                            take(layout.index(local, source, slot), 2);
+                        }
                         if round == 0 {
                             take(layout.output(local, source, slot), 64);
                         }
@@ -306,7 +343,10 @@ mod tests {
                 (0..6).for_each(|expert| take(layout.counter(round, expert), 1));
                 take(layout.errors(round), 2);
             }
-            for expert in 0..6 {
+            if shape.is_packed() {
+                layout.pieces_of(|word, words| take(word, words));
+            }
+            for expert in (0..6).filter(|_| !shape.is_packed()) {
                 take(layout.flag(expert), 1);
                 for slot in 0..4 {
                     take(layout.landing(expert, slot), 64);
@@ -315,7 +355,7 @@ mod tests {
             }
             take(layout.state, 2);
             let unused = used.iter().filter(|used| !**used).count();
-            assert!(unused <= 2, "{unused}");
+            assert!(unused <= 3, "{unused}");
         }
     }
 }

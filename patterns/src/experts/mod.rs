@@ -67,6 +67,8 @@
 //! | `send` | requests, up to 32 under one doorbell |
 //! | `dispatch` | tokens to their experts |
 //! | `received` | what has come to an expert |
+//! | `packed` | the steps of the throughput mode |
+//! | `way` | the modes as types |
 //! | `combine` | outputs back to the tokens' owners, and their sum |
 //! | `error` | why a call did not succeed |
 
@@ -78,10 +80,12 @@ mod handle;
 pub mod host;
 mod layout;
 mod open;
+mod packed;
 mod received;
 mod route;
 mod send;
 mod shape;
+mod way;
 mod word;
 
 pub use error::Error;
@@ -90,5 +94,6 @@ pub use layout::Layout;
 pub use open::Experts;
 pub use received::Received;
 pub use route::quantise;
-pub use shape::{Format, Overflow, Shape};
+pub use shape::{Format, Mode, Overflow, Shape};
+pub use way::{LowLatency, Throughput, Way};
 pub use word::{Choice, Count, Header, Place};

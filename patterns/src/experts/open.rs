@@ -1,16 +1,19 @@
 //! An exchange that a grid has open.
 
 use super::word::{Count, Phase, State};
-use super::{Choice, Error, Layout, Received, Shape};
+use super::{Choice, Error, Layout, LowLatency, Received, Shape, Way};
 use crate::team::{Grid, Team, TeamHandle};
+use core::marker::PhantomData;
 use warpbell::{Block, Deadline, Exclusive, Scope, Words, block, thread};
 
 /// One member's exchange, as the threads of a grid have it open: [`ExpertsHandle::open`](super::ExpertsHandle::open).
 ///
 /// All threads of the grid make each call, in the same order and with the same numbers, and so do all members. What the
 /// grid's threads have stored before a call, the call may send; what a call has brought, all of them may read behind it.
+///
+/// `M` is the mode, [`LowLatency`] or [`Throughput`](super::Throughput). The calls are the same in both.
 #[derive(Debug)]
-pub struct Experts<'a> {
+pub struct Experts<'a, M = LowLatency> {
     pub(super) team: TeamHandle<'a>,
     pub(super) layout: &'a Layout,
     pub(super) words: Words<'a>,
@@ -22,14 +25,18 @@ pub struct Experts<'a> {
     pub(super) refused: bool,
     /// This round's tokens.
     pub(super) tokens: u32,
+    _mode: PhantomData<M>,
 }
 
-impl<'a> Experts<'a> {
+impl<'a, M: Way> Experts<'a, M> {
     #[inline(always)]
     pub(super) fn open(team: TeamHandle<'a>, layout: &'a Layout) -> Result<Self, Error> {
         let threads = block::size();
         if !threads.is_multiple_of(thread::warp_size()) {
             return Err(Error::Threads { threads });
+        }
+        if layout.shape.mode as u32 != M::MODE as u32 {
+            return Err(Error::Mode);
         }
         let grid = team.open::<Grid>(0)?;
         let words = team.words();
@@ -48,6 +55,7 @@ impl<'a> Experts<'a> {
             phase: state.phase(),
             refused: state.is_refused(),
             tokens: Block::broadcast(tokens) as u32,
+            _mode: PhantomData,
         })
     }
 
@@ -128,7 +136,7 @@ impl<'a> Experts<'a> {
     /// What a source says of its tokens for an own expert in this round.
     #[inline(always)]
     pub(super) fn count(&self, local: u32, source: u32) -> Count {
-        let count = Count(self.load(self.layout.count(self.round, local, source)));
+        let count = Count(M::said(self, local, source));
         match count.is_of(self.round) && !self.is_masked(source) {
             true => count,
             false => Count::NOTHING,
@@ -226,7 +234,7 @@ impl<'a> Experts<'a> {
     }
 }
 
-impl Drop for Experts<'_> {
+impl<M> Drop for Experts<'_, M> {
     #[inline(always)]
     fn drop(&mut self) {
         // Before the first channel is closed, which the same thread does behind it.

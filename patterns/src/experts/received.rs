@@ -72,7 +72,12 @@ impl<'a> Received<'a> {
     #[inline(always)]
     pub fn row(&self, slot: u32) -> Option<Words<'a>> {
         let words = self.layout.shape.row_words();
-        self.words.part(self.place(slot)? + HEADER, words.into())
+        let mut row = self.place(slot)? + HEADER;
+        if self.layout.shape.is_packed() {
+            let record = (self.words.load(row - 1)? >> 32) as u32;
+            row = self.layout.record(self.round, self.source, record);
+        }
+        self.words.part(row, words.into())
     }
 
     /// Eight values in a slot, from value number 8 times `group` on, whichever format they have.
@@ -103,6 +108,7 @@ impl<'a> Received<'a> {
             .part(word, self.layout.shape.hidden_words().into())
     }
 
+    /// Where the header is.
     #[inline(always)]
     fn place(&self, slot: u32) -> Option<u64> {
         if slot >= self.count() {
@@ -115,6 +121,9 @@ impl<'a> Received<'a> {
             source,
             ..
         } = *self;
-        Some(layout.received(round, local, source, slot))
+        Some(match layout.shape.is_packed() {
+            true => layout.index(local, source, slot),
+            false => layout.received(round, local, source, slot),
+        })
     }
 }

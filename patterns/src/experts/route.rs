@@ -3,11 +3,11 @@
 use super::open::{blocks, warp, warps};
 use super::shape::split;
 use super::word::{Phase, Place};
-use super::{Choice, Error, Experts, Header, Layout};
+use super::{Choice, Error, Experts, Header, Layout, Mode, Way};
 use crate::number::{Bf16, BlockScale, magnitude};
 use warpbell::{Block, Scope, Words, block, thread, warp as lanes};
 
-impl Experts<'_> {
+impl<M: Way> Experts<'_, M> {
     /// Begins a round with so many tokens; all blocks come to it.
     #[inline(always)]
     pub(super) fn begin_round(&mut self, tokens: u32) -> Result<(), Error> {
@@ -69,8 +69,10 @@ impl Experts<'_> {
                 let header = self.layout.header(pair);
                 self.words.store(header, first);
                 self.words.store(header + 1, second);
-                let listed = (u64::from(token) << 32) | number;
-                self.words.store(self.layout.listed(expert, slot), listed);
+                if let Mode::LowLatency = M::MODE {
+                    let listed = (u64::from(token) << 32) | number;
+                    self.words.store(self.layout.listed(expert, slot), listed);
+                }
             } else if shape.refuses() {
                 result = Err(Error::Overflow { expert });
             }

@@ -165,7 +165,7 @@ impl Half for Combine {
 
 /// The sum of the values of this lane and all lower ones, for a warp.
 #[inline(always)]
-fn sum_up_to_here(value: u32) -> u32 {
+pub(super) fn sum_up_to_here(value: u32) -> u32 {
     let (lane, mut sum, mut below) = (lanes::lane_id(), value, 1);
     while below < thread::warp_size() {
         // SAFETY: blocks are whole warps, all of whose lanes come here.
@@ -180,7 +180,7 @@ fn sum_up_to_here(value: u32) -> u32 {
 
 /// The value of a lane.
 #[inline(always)]
-fn of_lane(value: u32, lane: u32) -> u32 {
+pub(super) fn of_lane(value: u32, lane: u32) -> u32 {
     // SAFETY: blocks are whole warps, all of whose lanes come here.
     unsafe { lanes::warp_shuffle_idx(u32::MAX, value, lane, 32).0 }
 }

@@ -21,7 +21,18 @@ pub enum Overflow {
     Refuse = 2,
 }
 
-/// The numbers of an exchange. `repr(C)`, 32 bytes.
+/// How tokens travel to the experts, and outputs back.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// A token goes to each of its experts by a request of its own, as soon as it has a slot there. For few tokens.
+    LowLatency = 1,
+    /// A token goes once to each member that has experts of it, and one sum of their outputs comes back. Up to 32 tokens go
+    /// in one request. For many tokens.
+    Throughput = 2,
+}
+
+/// The numbers of an exchange. `repr(C)`, 36 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -41,9 +52,11 @@ pub struct Shape {
     pub format: Format,
     /// What becomes of tokens beyond the capacity.
     pub overflow: Overflow,
+    /// How tokens travel to the experts, and outputs back.
+    pub mode: Mode,
 }
 
-const _: () = assert!(size_of::<Shape>() == 32);
+const _: () = assert!(size_of::<Shape>() == 36);
 
 impl Shape {
     /// Experts of all members.
@@ -68,6 +81,12 @@ impl Shape {
     #[inline(always)]
     pub const fn refuses(&self) -> bool {
         matches!(self.overflow, Overflow::Refuse)
+    }
+
+    /// Whether tokens travel packed, once to each member.
+    #[inline(always)]
+    pub const fn is_packed(&self) -> bool {
+        matches!(self.mode, Mode::Throughput)
     }
 
     /// Words of 8 bytes of a token in bf16.

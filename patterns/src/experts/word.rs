@@ -102,8 +102,9 @@ impl Count {
         self.wanted() - self.sent(capacity)
     }
 
+    /// How many tokens chose the expert, with those that found no slot.
     #[inline(always)]
-    const fn wanted(self) -> u32 {
+    pub const fn wanted(self) -> u32 {
         (self.0 & (REFUSED - 1)) as u32
     }
 }

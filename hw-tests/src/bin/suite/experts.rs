@@ -1,5 +1,5 @@
 //! Proves that an exchange brings every token to its experts and every output back: each value of each sum is compared,
-//! for both formats, for calls that are whole and in halves, with a member that is masked, with too many tokens for an
+//! for both formats and modes, for calls that are whole and in halves, with a member that is masked, with too many tokens for an
 //! expert, and after bad input, by which no member hangs.
 
 use std::process::ExitCode;
@@ -15,9 +15,9 @@ use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::Sides;
 use warpbell_kernels::outcome::{Failure, Outcome};
-use warpbell_kernels::suite::{ExpertRound, suite_experts};
+use warpbell_kernels::suite::{ExpertRound, suite_experts, suite_experts_packed};
 use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember, experts_of};
-use warpbell_patterns::experts::{Choice, Error, Format, Overflow};
+use warpbell_patterns::experts::{Choice, Error, Format, Mode, Overflow};
 use warpbell_patterns::number::Bf16;
 
 /// With two blocks, 24 queue pairs at either end of the connection.
@@ -25,13 +25,19 @@ const MEMBERS: usize = 4;
 const BLOCKS: u32 = 2;
 const TOP_K: u32 = 4;
 const EXPERTS: u32 = 16;
-const TOKENS: u32 = 12;
+/// Two pieces in the throughput mode.
+const TOKENS: u32 = 40;
 
 pub fn test(machine: &Machine) -> ExitCode {
     run(machine, Duration::from_secs(600), |progress| {
-        for (format, hidden) in [(Format::Bf16, 256), (Format::Fp8, 512)] {
-            progress.step(format!("every value, {format:?}"));
-            let mut bench = Bench::new(format, hidden, Overflow::Drop, TOKENS * TOP_K);
+        for (format, hidden, mode) in [
+            (Format::Bf16, 256, Mode::LowLatency),
+            (Format::Fp8, 512, Mode::LowLatency),
+            (Format::Bf16, 256, Mode::Throughput),
+            (Format::Fp8, 512, Mode::Throughput),
+        ] {
+            progress.step(format!("every value, {format:?}, {mode:?}"));
+            let mut bench = Bench::new(format, hidden, Overflow::Drop, mode);
             bench.rounds(&[ExpertRound::WHOLE], 3);
             progress.step(format!("in halves, {format:?}"));
             bench.rounds(&[1, 2, 4, 8], 1);
@@ -44,7 +50,8 @@ pub fn test(machine: &Machine) -> ExitCode {
             bench.rounds(&[1, 2, 4, 8], 1);
         }
         progress.step("too many tokens are refused, and so is bad input");
-        refusals();
+        refusals(Mode::LowLatency);
+        refusals(Mode::Throughput);
     })
 }
 
@@ -65,16 +72,20 @@ struct Token {
 }
 
 impl Bench {
-    fn new(format: Format, hidden: u32, overflow: Overflow, capacity: u32) -> Self {
+    fn new(format: Format, hidden: u32, overflow: Overflow, mode: Mode) -> Self {
         let sides = Sides::chosen();
         let config = ExpertsConfig {
             experts: EXPERTS,
             hidden,
             top_k: TOP_K,
             tokens: TOKENS,
-            capacity,
+            capacity: match overflow {
+                Overflow::Drop => TOKENS * TOP_K,
+                Overflow::Refuse => TOKENS,
+            },
             format,
             overflow,
+            mode,
             blocks: BLOCKS,
             queue_pair: QueuePairConfig {
                 send_depth: 64,
@@ -155,7 +166,11 @@ impl Bench {
                 limit_us: ample().as_micros() as u64,
                 outcome: &outcomes[rank],
             };
-            Launch::new(entry!(suite_experts), Grid::new(BLOCKS, 64), parameters)
+            let entry = match self.members[rank].layout().shape().mode {
+                Mode::LowLatency => entry!(suite_experts),
+                Mode::Throughput => entry!(suite_experts_packed),
+            };
+            Launch::new(entry, Grid::new(BLOCKS, 64), parameters)
         };
         let present = (0..MEMBERS).filter(|&rank| self.masked != Some(rank));
         let launches: Vec<_> = present.map(launch).collect();
@@ -173,14 +188,19 @@ impl Bench {
                 let mut row = vec![0; 2 * token.values.len()];
                 member.read_result(number as u32, &mut row).expect("a row");
                 for (found, value) in row.as_chunks().0.iter().zip(&token.values) {
-                    let mut sum = 0.0f32;
+                    let mut addends = Vec::new();
                     for &(expert, weight) in &token.choices {
-                        if self.masked != Some((expert / local) as usize) {
+                        let owner = expert / local;
+                        if self.masked != Some(owner as usize) {
                             let output = ExpertRound::output(expert, *value);
-                            sum += weight * Bf16::from_f32(output).to_f32();
+                            addends.push((owner, weight * Bf16::from_f32(output).to_f32()));
                         }
                     }
-                    let wanted = Bf16::from_f32(sum).to_bits();
+                    let wanted = match member.layout().shape().mode {
+                        Mode::LowLatency => sum(addends.iter().map(|&(_, addend)| addend)),
+                        Mode::Throughput => packed_sum(&addends),
+                    }
+                    .to_bits();
                     let found = u16::from_le_bytes(*found);
                     assert_eq!(found, wanted, "token {number} of member {rank}");
                 }
@@ -189,9 +209,29 @@ impl Bench {
     }
 }
 
+/// The sum in the order of the addends, rounded once.
+fn sum(addends: impl Iterator<Item = f32>) -> Bf16 {
+    Bf16::from_f32(addends.fold(0.0, |sum, addend| sum + addend))
+}
+
+/// The sum of each owner's sum, in the order of their first addends.
+fn packed_sum(addends: &[(u32, f32)]) -> Bf16 {
+    let mut owners: Vec<u32> = Vec::new();
+    for &(owner, _) in addends {
+        if !owners.contains(&owner) {
+            owners.push(owner);
+        }
+    }
+    let of = |owner: &u32| {
+        let own = addends.iter().filter(|addend| addend.0 == *owner);
+        sum(own.map(|addend| addend.1)).to_f32()
+    };
+    sum(owners.iter().map(of))
+}
+
 /// A refused member hears of it by name. The others go on without its tokens, and the next round is whole again.
-fn refusals() {
-    let mut bench = Bench::new(Format::Bf16, 256, Overflow::Refuse, TOKENS);
+fn refusals(mode: Mode) {
+    let mut bench = Bench::new(Format::Bf16, 256, Overflow::Refuse, mode);
     let choice = |expert| [Choice::new(expert, 1.0); TOP_K as usize];
     for (expert, error) in [
         (EXPERTS, Error::Expert { expert: EXPERTS }),

@@ -1,7 +1,7 @@
 //! How an exchange is set up, and which numbers are refused.
 
 use super::ExpertsError;
-use crate::experts::{Format, Layout, Overflow, Shape};
+use crate::experts::{Format, Layout, Mode, Overflow, Shape};
 use crate::team::host::TeamConfig;
 use warpbell_host_init::QueuePairConfig;
 
@@ -28,6 +28,8 @@ pub struct ExpertsConfig {
     pub format: Format,
     /// What becomes of tokens beyond the capacity.
     pub overflow: Overflow,
+    /// How tokens travel to the experts, and outputs back.
+    pub mode: Mode,
     /// Blocks of a grid at most: each has a queue pair to each other member.
     pub blocks: u32,
     /// How the queue pairs are made. Their depth is 64 or more.
@@ -35,8 +37,8 @@ pub struct ExpertsConfig {
 }
 
 impl Default for ExpertsConfig {
-    /// 8 experts; 128 tokens of 1,024 values in bf16, each for up to 2 experts; room for all of them at each expert; one
-    /// block, and queues of 128 requests.
+    /// 8 experts; 128 tokens of 1,024 values in bf16, each for up to 2 experts; room for all of them at each expert; the
+    /// low-latency mode; one block, and queues of 128 requests.
     fn default() -> Self {
         Self {
             experts: 8,
@@ -46,6 +48,7 @@ impl Default for ExpertsConfig {
             capacity: 128,
             format: Format::Bf16,
             overflow: Overflow::Drop,
+            mode: Mode::LowLatency,
             blocks: 1,
             queue_pair: QueuePairConfig::default(),
         }
@@ -94,16 +97,22 @@ impl ExpertsConfig {
             capacity: self.capacity,
             format: self.format,
             overflow: self.overflow,
+            mode: self.mode,
         };
-        // All rows of an expert travel back in one message.
-        let (bytes, limit) = (
-            u64::from(self.capacity) * 2 * u64::from(self.hidden),
-            self.queue_pair.max_message,
-        );
+        let layout = Layout::new(shape);
+        // All rows of an expert travel back in one message, unless pieces do.
+        let (what, bytes) = match self.mode {
+            Mode::LowLatency => (
+                "the rows of an expert",
+                u64::from(self.capacity) * 2 * u64::from(self.hidden),
+            ),
+            Mode::Throughput => ("32 packed tokens", layout.longest_piece()),
+        };
+        let limit = self.queue_pair.max_message;
         if bytes > limit.into() {
-            return Err(ExpertsError::TooLong { bytes, limit });
+            return Err(ExpertsError::TooLong { what, bytes, limit });
         }
-        Ok(Layout::new(shape))
+        Ok(layout)
     }
 
     /// The team in whose windows the exchange lies.

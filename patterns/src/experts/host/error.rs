@@ -30,10 +30,12 @@ pub enum ExpertsError {
         /// The depth asked for.
         depth: u32,
     },
-    /// An expert's rows that do not fit a message.
-    #[error("the rows of an expert: {bytes} bytes; a message has up to {limit}")]
+    /// Rows that travel together and do not fit a message.
+    #[error("{what}: {bytes} bytes; a message has up to {limit}")]
     TooLong {
-        /// Bytes of capacity times values.
+        /// Which rows.
+        what: &'static str,
+        /// Their bytes.
         bytes: u64,
         /// The most.
         limit: u32,

@@ -163,6 +163,6 @@ mod tests {
 
     #[test]
     fn the_words_of_a_layout_are_what_kernels_read() {
-        words_are_the_bytes(ExpertsConfig::default().layout(2).unwrap(), 0..0);
+        words_are_the_bytes(ExpertsConfig::default().layout(2).unwrap(), 36..40);
     }
 }

@@ -18,7 +18,7 @@ struct Told {
 }
 
 /// What the numbers of a configuration are.
-const NUMBERS: [&str; 8] = [
+const NUMBERS: [&str; 9] = [
     "the experts",
     "the values of a token",
     "the experts of a token",
@@ -26,6 +26,7 @@ const NUMBERS: [&str; 8] = [
     "the capacities of an expert",
     "the formats",
     "the rules for an overflow",
+    "the modes",
     "the blocks",
 ];
 
@@ -82,6 +83,7 @@ fn compare(world: &mut World, layout: &Layout, blocks: u32) -> Result<(), Error>
             shape.capacity,
             shape.format as u32,
             shape.overflow as u32,
+            shape.mode as u32,
             blocks,
         ],
     };

@@ -11,8 +11,8 @@ const GRID: Grid = Grid::new(2, 32);
 
 #[test]
 fn every_value_is_exact() {
-    for members in [1, 2, 4, 8] {
-        let members = exchange(members, &config());
+    for (members, mode) in [1, 2, 4, 8].into_iter().flat_map(in_both_modes) {
+        let members = exchange(members, &config_of(mode));
         let all: Vec<_> = members.iter().collect();
         for routing in Routing::ALL {
             all_succeed(Plan::whole(routing, 3).run(&all, GRID));
@@ -26,14 +26,15 @@ fn every_value_is_exact() {
 
 #[test]
 fn every_value_in_fp8_is_that_of_its_block() {
-    let config = ExpertsConfig {
-        format: Format::Fp8,
-        hidden: 512,
-        tokens: 5,
-        capacity: 15,
-        ..config()
-    };
-    for members in [1, 4] {
+    for (members, mode) in [1, 4].into_iter().flat_map(in_both_modes) {
+        let config = ExpertsConfig {
+            format: Format::Fp8,
+            hidden: 512,
+            tokens: 5,
+            capacity: 15,
+            mode,
+            ..config()
+        };
         let members = exchange(members, &config);
         let all: Vec<_> = members.iter().collect();
         all_succeed(Plan::whole(Routing::Random, 3).run(&all, GRID));
@@ -43,16 +44,18 @@ fn every_value_in_fp8_is_that_of_its_block() {
 /// Other grids go on with a round, of other sizes, too.
 #[test]
 fn every_half_may_be_a_grid_of_its_own() {
-    let members = exchange(2, &config());
-    let all: Vec<_> = members.iter().collect();
-    for round in 0..3 {
-        for half in 0..WHOLE {
-            let grid = Grid::new(1 + (round + half) % 2, 32);
-            let plan = Plan {
-                half,
-                ..Plan::whole(Routing::Random, 1)
-            };
-            all_succeed(plan.run(&all, grid));
+    for (members, mode) in in_both_modes(2) {
+        let members = exchange(members, &config_of(mode));
+        let all: Vec<_> = members.iter().collect();
+        for round in 0..3 {
+            for half in 0..WHOLE {
+                let grid = Grid::new(1 + (round + half) % 2, 32);
+                let plan = Plan {
+                    half,
+                    ..Plan::whole(Routing::Random, 1)
+                };
+                all_succeed(plan.run(&all, grid));
+            }
         }
     }
 }

@@ -11,10 +11,28 @@ pub mod rounds;
 use warpbell::{Deadline, Word64};
 use warpbell_host_init::{Grid, Launch, Node, Placement, QueuePairConfig, Shared, Timers};
 use warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember, experts_of};
-use warpbell_patterns::experts::{Error, Format};
+use warpbell_patterns::experts::{Error, Format, Mode};
 
 /// What a member that is there is waited for.
 const PATIENCE: Deadline = Deadline::after_ms(300_000);
+
+/// So many members, in either mode.
+fn in_both_modes(members: usize) -> [(usize, Mode); 2] {
+    [(members, Mode::LowLatency), (members, Mode::Throughput)]
+}
+
+/// The same in either mode; in the throughput mode, tokens make two pieces.
+fn config_of(mode: Mode) -> ExpertsConfig {
+    match mode {
+        Mode::LowLatency => config(),
+        Mode::Throughput => ExpertsConfig {
+            tokens: 40,
+            capacity: 120,
+            mode,
+            ..config()
+        },
+    }
+}
 
 /// Queue pairs that take nobody for dead on a machine that has other work.
 pub fn config() -> ExpertsConfig {

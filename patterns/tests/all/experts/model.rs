@@ -115,6 +115,33 @@ impl Model {
         Bf16::pack(sum)
     }
 
+    /// A word of a token's sum where each member sums up for its experts: those sums are rounded to bf16, and added in the
+    /// order of the members' first choices.
+    pub fn packed_sum(
+        &self,
+        (rank, token, word): (u32, u32, u64),
+        (top_k, local): (u32, u32),
+        counts: impl Fn(u32) -> bool,
+    ) -> u64 {
+        let mut members: Vec<u32> = Vec::new();
+        for k in 0..top_k {
+            let expert = self.choice(rank, token, k).expert();
+            let none = expert == Choice::NONE.expert();
+            if !none && counts(expert) && !members.contains(&(expert / local)) {
+                members.push(expert / local);
+            }
+        }
+        let mut sum = [0.0f32; 4];
+        for member in members {
+            let here = |expert| counts(expert) && expert / local == member;
+            let partial = self.sum((rank, token, word), top_k, |expert, _| here(expert));
+            for (sum, partial) in sum.iter_mut().zip(Bf16::unpack(partial)) {
+                *sum += partial;
+            }
+        }
+        Bf16::pack(sum)
+    }
+
     /// How many choices of a member's tokens name an expert.
     pub fn wanted(&self, rank: u32, expert: u32, top_k: u32) -> u32 {
         let pairs = (0..self.sends(rank)).flat_map(|token| (0..top_k).map(move |k| (token, k)));

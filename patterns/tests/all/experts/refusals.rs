@@ -160,7 +160,8 @@ fn numbers_that_make_no_exchange_are_refused() {
     assert_eq!(depth, ExpertsError::TooShallow { depth: 32 });
     let long = refused(&|c| c.queue_pair.max_message = 60 * 512 - 1);
     let (bytes, limit) = (60 * 512, 60 * 512 - 1);
-    assert_eq!(long, ExpertsError::TooLong { bytes, limit });
+    let what = "the rows of an expert";
+    assert_eq!(long, ExpertsError::TooLong { what, bytes, limit });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::model::{Model, Routing};
 use super::*;
 use warpbell::{Slice, kernel, thread};
 use warpbell_host_init::entry;
-use warpbell_patterns::experts::{Experts, ExpertsHandle, Received};
+use warpbell_patterns::experts::{Experts, ExpertsHandle, Received, Way};
 use warpbell_patterns::number::Bf16;
 
 #[repr(C)]
@@ -32,15 +32,23 @@ pub const NOBODY: u32 = u32::MAX;
 
 #[kernel]
 fn rounds(p: Rounds<'_>) {
-    let word = match go(&p) {
+    let done = match p.experts.open() {
+        // One of the two opens it.
+        Err(Error::Mode) => (p.experts.open_packed()).map_or_else(refused, |open| go(&p, open)),
+        open => open.map_or_else(refused, |open| go(&p, open)),
+    };
+    let word = match done {
         Ok(()) => 0,
         Err(word) => word,
     };
     p.results.store(thread::index().into(), word);
 }
 
-fn go(p: &Rounds<'_>) -> Result<(), u64> {
-    let mut experts = p.experts.open().map_err(Error::to_bits)?;
+fn refused(error: Error) -> Result<(), u64> {
+    Err(error.to_bits())
+}
+
+fn go<M: Way>(p: &Rounds<'_>, mut experts: Experts<'_, M>) -> Result<(), u64> {
     for _ in 0..p.rounds {
         let begins = p.half == 0 || p.half == WHOLE;
         let model = Model {
@@ -55,7 +63,7 @@ fn go(p: &Rounds<'_>) -> Result<(), u64> {
     Ok(())
 }
 
-fn half(p: &Rounds<'_>, experts: &mut Experts<'_>, model: &Model) -> Result<(), u64> {
+fn half<M: Way>(p: &Rounds<'_>, experts: &mut Experts<'_, M>, model: &Model) -> Result<(), u64> {
     let tokens = model.sends(experts.rank());
     let wanted = u32::from(p.masked != NOBODY);
     let masked = |masked| match masked {
@@ -83,7 +91,7 @@ fn half(p: &Rounds<'_>, experts: &mut Experts<'_>, model: &Model) -> Result<(), 
     Ok(())
 }
 
-fn write_inputs(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) {
+fn write_inputs<M: Way>(p: &Rounds<'_>, experts: &Experts<'_, M>, model: &Model) {
     let rank = experts.rank();
     for token in (thread::index()..experts.shape().tokens).step_by(p.threads as usize) {
         let row = experts.token(token).unwrap();
@@ -97,7 +105,7 @@ fn write_inputs(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) {
 }
 
 /// Each thread has some of the experts' sources.
-fn compute(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) -> Result<(), u64> {
+fn compute<M: Way>(p: &Rounds<'_>, experts: &Experts<'_, M>, model: &Model) -> Result<(), u64> {
     let shape = experts.shape();
     for number in (thread::index()..shape.experts()).step_by(p.threads as usize) {
         let (local, source) = (number % shape.local, number / shape.local);
@@ -145,7 +153,11 @@ fn value(received: &Received<'_>, slot: u32, word: u64) -> u64 {
     Bf16::pack([0, 1, 2, 3].map(|value| values[first + value]))
 }
 
-fn check_results(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) -> Result<(), u64> {
+fn check_results<M: Way>(
+    p: &Rounds<'_>,
+    experts: &Experts<'_, M>,
+    model: &Model,
+) -> Result<(), u64> {
     let (rank, shape) = (experts.rank(), experts.shape());
     let expert = thread::index() % shape.experts();
     let wanted = model.wanted(rank, expert, shape.top_k);
@@ -160,9 +172,13 @@ fn check_results(p: &Rounds<'_>, experts: &Experts<'_>, model: &Model) -> Result
     for token in (thread::index()..model.sends(rank)).step_by(p.threads as usize) {
         let row = experts.result(token).unwrap();
         for word in 0..row.len() {
-            let wanted = model.sum((rank, token, word), shape.top_k, |expert, _| {
+            let (at, counts) = ((rank, token, word), |expert| {
                 shape.owner(expert).0 != p.masked
             });
+            let wanted = match shape.mode {
+                Mode::LowLatency => model.sum(at, shape.top_k, |expert, _| counts(expert)),
+                Mode::Throughput => model.packed_sum(at, (shape.top_k, shape.local), counts),
+            };
             if row.load(word) != Some(wanted) {
                 return Err(wrong(5, u64::from(token) << 16 | word));
             }
