@@ -344,7 +344,7 @@ mod tests {
                 take(layout.errors(round), 2);
             }
             if shape.is_packed() {
-                layout.pieces_of(|word, words| take(word, words));
+                layout.pieces_of(&mut take);
             }
             for expert in (0..6).filter(|_| !shape.is_packed()) {
                 take(layout.flag(expert), 1);

@@ -43,6 +43,18 @@
 //! }
 //! ```
 //!
+//! # Two modes
+//!
+//! The set-up chooses one, and the calls are the same.
+//!
+//! | mode | opened by | a token travels | its outputs travel back |
+//! |---|---|---|---|
+//! | [`Mode::LowLatency`] | `open` | to each of its experts | from each of its experts |
+//! | [`Mode::Throughput`] | `open_packed` | once to each member that has experts of it | as one sum from each of these members |
+//!
+//! The throughput mode sends up to 32 tokens in one message. Its sums are rounded to bf16 twice: by the member that has the
+//! experts, and by the token's owner.
+//!
 //! # Nothing is overwritten too early
 //!
 //! A member begins a round once it has finished what it called of the one before. So a count of round r says that its
@@ -50,6 +62,7 @@
 //!
 //! - **Rows and counts that come in** have two places, by the round's parity. A member sends those of round r + 2 only to
 //!   members from which it has heard a count of round r + 1: others are masked. They have finished round r.
+//! - **Pieces**, as rows travel in the throughput mode, have two places as well, and their sums have one, as outputs.
 //! - **Outputs that come back** have one place. An expert's member sends those of round r + 1 only to members from which it
 //!   has heard a count of round r + 1, and these have finished round r.
 //! - **Rows that are sent** are read by the NIC until their requests are complete, for which `finish` waits.
