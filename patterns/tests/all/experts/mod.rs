@@ -5,6 +5,7 @@ mod counts;
 mod exact;
 mod masks;
 pub mod model;
+mod packed;
 mod refusals;
 pub mod rounds;
 
