@@ -340,7 +340,7 @@ fn connected(
 }
 
 /// Asks again and again, for as long as a kernel would wait; whether the answer was yes.
-fn within_limit(mut done: impl FnMut() -> bool) -> bool {
+pub(crate) fn within_limit(mut done: impl FnMut() -> bool) -> bool {
     let limit = Instant::now() + Duration::from_micros(LIMIT_US);
     loop {
         let late = Instant::now() > limit;
@@ -355,7 +355,7 @@ fn within_limit(mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// What the host's own post refuses.
-fn failed(error: impl Into<Failure>) -> Error {
+pub(crate) fn failed(error: impl Into<Failure>) -> Error {
     let what = "what the host posts".into();
     let failure = error.into();
     crate::run::Error::from(StageError::Kernel { what, failure }).into()

@@ -5,6 +5,7 @@ mod bandwidth;
 #[path = "../common/mod.rs"]
 mod common;
 mod completions;
+mod experts;
 mod inbound;
 mod machine;
 #[path = "../common/on_terminal.rs"]
@@ -23,10 +24,11 @@ mod wire;
 use std::process::{Command, Output};
 
 /// All benchmarks.
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "active",
     "bandwidth",
     "completions",
+    "experts",
     "inbound",
     "one-core",
     "pingpong",

@@ -5,6 +5,7 @@ mod bandwidth;
 mod collectives;
 mod completions;
 mod draw;
+mod experts;
 mod inbound;
 mod one_core;
 mod pingpong;
@@ -42,6 +43,7 @@ enum Benchmark {
     Trigger(trigger::Arguments),
     Active(active::Arguments),
     Collectives(collectives::Arguments),
+    Experts(experts::Arguments),
     Wire(wire::Arguments),
     Draw(draw::Arguments),
 }
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Benchmark::Trigger(arguments) => trigger::run(&arguments),
         Benchmark::Active(arguments) => active::run(&arguments),
         Benchmark::Collectives(arguments) => collectives::run(&arguments),
+        Benchmark::Experts(arguments) => experts::run(&arguments),
         Benchmark::Wire(arguments) => wire::run(&arguments),
         Benchmark::Draw(arguments) => draw::run(&arguments),
     })
