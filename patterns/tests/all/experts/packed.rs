@@ -21,7 +21,9 @@ struct Once<'a> {
 fn once_packed(p: Once<'_>) {
     let done = match (p.mode, p.tokens) {
         (Mode::LowLatency, _) => p.experts.open().map(|_| 0),
-        (Mode::Throughput, 0) => (p.experts.open_packed()).and_then(|mut open| open.combine(PATIENCE)),
+        (Mode::Throughput, 0) => {
+            (p.experts.open_packed()).and_then(|mut open| open.combine(PATIENCE))
+        }
         (Mode::Throughput, tokens) => {
             (p.experts.open_packed()).and_then(|mut open| open.dispatch(tokens, PATIENCE))
         }
