@@ -134,11 +134,13 @@ fn put(
     // A write of no bytes would be refused.
     let (writes, tells) = (parcel.bytes > 0, parcel.word != 0);
     match queue.batch(u32::from(writes) + u32::from(tells), limit) {
-        // Behind the reservation nothing is refused any more. All is signalled, because a ring that is full of other requests
-        // could not be waited for.
+        // Behind the reservation nothing is refused any more. The last one is signalled, because a ring that is full of other
+        // requests could not be waited for.
         Ok(mut both) => {
             if writes {
-                let _ = both.post(Wqe::write(from, there(parcel.to)).signalled());
+                let write = Wqe::write(from, there(parcel.to));
+                let write = if tells { write } else { write.signalled() };
+                let _ = both.post(write);
             }
             if tells {
                 let told = Wqe::write_value(parcel.value, there(parcel.word));
