@@ -383,7 +383,7 @@ impl<'c> Ranks<'c> {
                 }
             }
         }
-        queues.iter_mut().try_for_each(|queue| queue.drain())
+        Ok(queues.iter_mut().try_for_each(HostQueue::drain)?)
     }
 
     /// Waits for what comes in a step, and launches its sums, if there are any; says whether it came.

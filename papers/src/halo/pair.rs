@@ -127,7 +127,7 @@ impl Pair {
                 }
             }
         }
-        queues.iter_mut().try_for_each(|queue| queue.drain())
+        Ok(queues.iter_mut().try_for_each(HostQueue::drain)?)
     }
 
     /// Runs the ranks' kernels, which take them through so many steps by posts of their own.

@@ -24,7 +24,7 @@ use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, HostQueue, Rig};
 
 pub use series::{APPLICATION, PAPER, PaperRow, Results, Series, usual_blocks};
 
@@ -322,7 +322,7 @@ impl Case {
                     for part in 0..self.blocks {
                         let told = rig.far.wait(part, round + 1, || client.is_finished())?;
                         if told.is_none_or(|told| told == END) {
-                            return queues.iter_mut().try_for_each(|queue| queue.drain());
+                            return Ok(queues.iter_mut().try_for_each(HostQueue::drain)?);
                         }
                     }
                     node.run(&batch, &[])?;

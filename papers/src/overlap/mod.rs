@@ -20,7 +20,7 @@ use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;
-use crate::rig::{Driver, Rig};
+use crate::rig::{Driver, HostQueue, Rig};
 
 pub use series::{APPLICATION, PAPER, PaperRow, Results, Series};
 
@@ -421,7 +421,7 @@ impl Case {
                         }
                     }
                 }
-                queues.iter_mut().try_for_each(|queue| queue.drain())
+                Ok(queues.iter_mut().try_for_each(HostQueue::drain)?)
             };
             let answered = answer();
             let near = near.join();

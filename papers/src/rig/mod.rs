@@ -2,7 +2,6 @@
 
 mod driver;
 mod ends;
-mod host_queue;
 mod member;
 
 use std::thread;
@@ -25,8 +24,8 @@ use crate::Error;
 
 pub use driver::{Driver, reach};
 pub use ends::Ends;
-pub use host_queue::HostQueue;
 pub use member::Member;
+pub use warpbell_bench::host_queue::HostQueue;
 
 /// An end of all parts.
 pub struct End {
@@ -302,7 +301,8 @@ impl End {
     /// # Errors
     /// A queue that failed before.
     pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
-        self.pairs.iter().map(HostQueue::open).collect()
+        let queues = self.pairs.iter().map(HostQueue::open);
+        Ok(queues.collect::<Result<_, _>>()?)
     }
 
     /// Tells this end of a part, as if its message had come.
