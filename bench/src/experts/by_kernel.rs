@@ -26,6 +26,8 @@ pub(super) fn run(case: &Case, node: &Node, values: Values, model: &Model) -> Re
         }
     }
     let outcomes = gaspi::outcomes(node, case.ranks)?;
+    // All ranks share a machine, and a call waits for all of them.
+    let limit = case.ranks * Duration::from_micros(LIMIT_US);
     let marks = (Rounds::MARKS * case.all()) as usize;
     let times = members.iter().map(|_| node.words(marks));
     let times: Vec<Shared<[Word64]>> = times.collect::<Result<_, _>>()?;
@@ -36,7 +38,7 @@ pub(super) fn run(case: &Case, node: &Node, values: Values, model: &Model) -> Re
                 experts: member.handle(),
                 tokens: case.tokens,
                 rounds: case.all(),
-                limit_us: LIMIT_US,
+                limit_us: limit.as_micros() as u64,
                 times: Slice::new(times),
                 outcome,
             };
@@ -47,7 +49,8 @@ pub(super) fn run(case: &Case, node: &Node, values: Values, model: &Model) -> Re
         .iter()
         .flat_map(|member| member.team().queue_pairs());
     let pairs: Vec<&QueuePair> = pairs.collect();
-    let ran = node.run_for(&launches, &pairs, Duration::ZERO);
+    // No longer than the calls' own limits: four in each round.
+    let ran = node.run_for(&launches, &pairs, 4 * case.all() * limit);
     let names = outcomes
         .iter()
         .map(|outcome| ("a rank's rounds", &**outcome));
