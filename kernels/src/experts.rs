@@ -7,14 +7,12 @@
 
 use warpbell::{Deadline, Slice, WaitError, Word64, Words, block, kernel, thread, warp};
 use warpbell_patterns::experts::{
-    Choice, Count, Experts, ExpertsHandle, Format, Header, Layout, Place, Received, quantise,
+    Choice, Count, Experts, ExpertsHandle, Format, Header, Layout, NO_ROW, Place, Received,
+    quantise, sum_rows,
 };
 use warpbell_patterns::number::Bf16;
 
 use crate::outcome::{Failure, Outcome};
-
-/// No row.
-const NO_ROW: u64 = u64::MAX;
 
 /// What an expert makes of a value.
 pub const fn output(expert: u32, value: f32) -> f32 {
@@ -229,28 +227,6 @@ impl HostRound<'_> {
         let weight = self.load(layout.header(pair) + 1) as u32;
         (from, f32::from_bits(weight))
     }
-
-    /// A word of the sum of the rows that the lanes name, in the order of the lanes.
-    #[inline(always)]
-    fn sum(&self, (from, weight): (u64, f32), word: u64) -> u64 {
-        let [mut a, mut b, mut c, mut d] = [0.0; 4];
-        let mut k = 0;
-        while k < self.layout.shape().top_k {
-            // SAFETY: blocks are whole warps, all of whose lanes come here.
-            let row = unsafe { warp::warp_shuffle_idx(u32::MAX, from, k, 32).0 };
-            // SAFETY: as above.
-            let weight = unsafe { warp::warp_shuffle_idx(u32::MAX, weight, k, 32).0 };
-            if row != NO_ROW {
-                let [e, f, g, h] = Bf16::unpack(self.load(row + word));
-                a += weight * e;
-                b += weight * f;
-                c += weight * g;
-                d += weight * h;
-            }
-            k += 1;
-        }
-        Bf16::pack([a, b, c, d])
-    }
 }
 
 /// Gives each choice its slot, and says so to the host; makes the tokens fp8, if they travel so. Blocks are whole warps.
@@ -317,13 +293,9 @@ pub fn experts_sum(p: HostRound<'_>) {
         if lane < shape.top_k {
             row = p.contribution(token * shape.top_k + lane);
         }
-        let mut word = lane;
-        while word < shape.hidden_words() {
-            let sum = p.sum(row, word.into());
-            p.window.store(layout.result(token) + u64::from(word), sum);
-            // A row has a multiple of 64 words, so that all lanes go on together.
-            word += thread::warp_size();
-        }
+        let (rows, words) = (shape.top_k, shape.hidden_words());
+        // SAFETY: all lanes come here with the same token, blocks are whole warps, and a row has a multiple of 64 words.
+        unsafe { sum_rows(p.window, row, rows, words, layout.result(token)) };
         token += warps_of_grid();
     }
 }

@@ -15,7 +15,7 @@
 //! | [`Inbound`](crate::inbound::Inbound) | sends messages and looks at every byte once it knows that they are there |
 //! | [`Receive`] | posts receives and takes messages |
 //! | [`Round`] | counts on, in a graph that launches itself |
-//! | [`TeamCalls`] | makes a list of a team's calls |
+//! | [`TeamCalls`] | makes calls of a team |
 //! | [`TriggerChain`] | triggers the first operations of chains, and waits for the last ones |
 //! | [`TriggerJoint`] | triggers what the host registers while it runs |
 //! | [`TriggerStorm`] | triggers in any order against the registration of their operations |
@@ -65,10 +65,8 @@ pub use requests::{
 };
 pub use round::{Round, suite_round};
 #[cfg(not(target_arch = "nvptx64"))]
-pub use team_calls::PlainTeam;
-pub use team_calls::{
-    TeamCall, TeamCalls, TeamVerb, suite_team_block, suite_team_grid, suite_team_warp,
-};
+pub use team_calls::{PlainTeam, TEAM_KERNELS, TeamKernel};
+pub use team_calls::{TeamCall, TeamCalls, TeamVerb};
 pub use trigger_chain::{TriggerChain, suite_trigger_chain};
 pub use trigger_joint::{TriggerJoint, suite_trigger_joint};
 pub use trigger_storm::{TriggerStorm, suite_trigger_storm};

@@ -1,5 +1,7 @@
-//! A kernel that makes a list of a team's calls, and what they leave, word by word.
+//! Kernels that make a team's calls, and what these leave, word by word.
 
+#[cfg(not(target_arch = "nvptx64"))]
+use warpbell::Entry;
 use warpbell::{Block, Deadline, Slice, Warp, Words, block, kernel, thread};
 use warpbell_patterns::number::{Bf16, F16, Number};
 use warpbell_patterns::team::{Algorithm, Error, Extent, Grid, Team, TeamHandle};
@@ -23,6 +25,15 @@ pub enum TeamVerb {
     /// A share of the sums for each.
     ReduceScatter,
 }
+
+/// The calls and the algorithms as numbers, which a kernel's type may have.
+const BROADCAST: u32 = TeamVerb::Broadcast as u32;
+const ALL_GATHER: u32 = TeamVerb::AllGather as u32;
+const ALL_TO_ALL: u32 = TeamVerb::AllToAll as u32;
+const ALL_TO_ALL_V: u32 = TeamVerb::AllToAllV as u32;
+const ALL_REDUCE: u32 = TeamVerb::AllReduce as u32;
+const RING: u32 = Algorithm::Ring as u32;
+const DOUBLING: u32 = Algorithm::Doubling as u32;
 
 /// A call of all members, with offsets in words of a unit's part of the window.
 #[repr(C)]
@@ -62,44 +73,103 @@ pub struct TeamCalls<'a> {
     pub outcome: &'a Outcome,
 }
 
-/// Makes the calls by warps; warp w has channel w.
-#[kernel]
-pub fn suite_team_warp(p: TeamCalls<'_>) {
-    let warp = thread::index() / thread::warp_size();
-    p.outcome.record(|| Ok(p.make::<Warp>(warp)?));
+/// A kernel that makes calls.
+#[cfg(not(target_arch = "nvptx64"))]
+#[derive(Clone, Copy, Debug)]
+pub struct TeamKernel {
+    /// Who makes a call together: `Warp`, `Block` or `Grid`.
+    pub extent: &'static str,
+    /// The type of its numbers: [`Number::KIND`].
+    pub kind: u32,
+    /// Which calls.
+    pub verb: TeamVerb,
+    /// How sums are made.
+    pub algorithm: Algorithm,
+    /// It.
+    pub kernel: Entry<fn(TeamCalls<'_>)>,
 }
 
-/// Makes the calls by blocks; block b has channel b.
-#[kernel]
-pub fn suite_team_block(p: TeamCalls<'_>) {
-    p.outcome.record(|| Ok(p.make::<Block>(block::index())?));
+/// Kernels of an extent that make a member's calls, with numbers of one type; unit u has channel u. There is a kernel for each
+/// call, because all of them in one take more registers than a GPU has.
+macro_rules! kernels {
+    ($($extent:ident, $number:ty, $unit:expr, { $($name:ident: $verb:ident, $algorithm:ident;)* })*) => {
+        $($(
+            #[doc = concat!("Makes calls of [`TeamVerb::", stringify!($verb), "`] by a [`", stringify!($extent), "`].")]
+            #[kernel]
+            pub fn $name(p: TeamCalls<'_>) {
+                const VERB: u32 = TeamVerb::$verb as u32;
+                const HOW: u32 = Algorithm::$algorithm as u32;
+                p.outcome
+                    .record(|| Ok(p.make::<$extent, $number, VERB, HOW>($unit)?));
+            }
+        )*)*
+
+        /// The kernels that make calls.
+        #[cfg(not(target_arch = "nvptx64"))]
+        pub const TEAM_KERNELS: &[TeamKernel] = &[$($(
+            TeamKernel {
+                extent: stringify!($extent),
+                kind: <$number>::KIND,
+                verb: TeamVerb::$verb,
+                algorithm: Algorithm::$algorithm,
+                kernel: $name::ENTRY,
+            },
+        )*)*];
+    };
 }
 
-/// Makes the calls by the grid.
-#[kernel]
-pub fn suite_team_grid(p: TeamCalls<'_>) {
-    p.outcome.record(|| Ok(p.make::<Grid>(0)?));
+kernels! {
+    Warp, f32, thread::index() / thread::warp_size(), {
+        suite_team_warp_broadcast: Broadcast, Direct;
+        suite_team_warp_all_gather: AllGather, Direct;
+        suite_team_warp_all_to_all: AllToAll, Direct;
+        suite_team_warp_all_to_all_v: AllToAllV, Direct;
+        suite_team_warp_all_reduce_ring: AllReduce, Ring;
+        suite_team_warp_all_reduce_doubling: AllReduce, Doubling;
+        suite_team_warp_all_reduce_direct: AllReduce, Direct;
+        suite_team_warp_reduce_scatter_ring: ReduceScatter, Ring;
+        suite_team_warp_reduce_scatter_direct: ReduceScatter, Direct;
+    }
+    Block, Bf16, block::index(), {
+        suite_team_block_broadcast: Broadcast, Direct;
+        suite_team_block_all_gather: AllGather, Direct;
+        suite_team_block_all_to_all: AllToAll, Direct;
+        suite_team_block_all_to_all_v: AllToAllV, Direct;
+        suite_team_block_all_reduce_ring: AllReduce, Ring;
+        suite_team_block_all_reduce_doubling: AllReduce, Doubling;
+        suite_team_block_all_reduce_direct: AllReduce, Direct;
+        suite_team_block_reduce_scatter_ring: ReduceScatter, Ring;
+        suite_team_block_reduce_scatter_direct: ReduceScatter, Direct;
+    }
+    Grid, f32, 0, {
+        suite_team_grid_broadcast: Broadcast, Direct;
+        suite_team_grid_all_gather: AllGather, Direct;
+        suite_team_grid_all_to_all: AllToAll, Direct;
+        suite_team_grid_all_to_all_v: AllToAllV, Direct;
+        suite_team_grid_all_reduce_ring: AllReduce, Ring;
+        suite_team_grid_all_reduce_doubling: AllReduce, Doubling;
+        suite_team_grid_all_reduce_direct: AllReduce, Direct;
+        suite_team_grid_reduce_scatter_ring: ReduceScatter, Ring;
+        suite_team_grid_reduce_scatter_direct: ReduceScatter, Direct;
+    }
 }
 
 impl TeamCalls<'_> {
     /// Words of a unit's tables for each member.
     pub const TABLES: u64 = 4;
 
-    /// The types that the kernels add up. Others count as the first: each takes as much code again.
-    pub const KINDS: [u32; 2] = [Bf16::KIND, f32::KIND];
-
     #[inline(always)]
-    fn make<X: Extent>(&self, unit: u32) -> Result<(), Error> {
+    fn make<X: Extent, T: Number, const VERB: u32, const HOW: u32>(
+        &self,
+        unit: u32,
+    ) -> Result<(), Error> {
         let mut team = self.team.open::<X>(unit)?;
         let part = self.words + Self::TABLES * u64::from(team.ranks());
         let (own, base) = (self.team.words(), u64::from(unit) * part);
         let mut number = 0;
         while let Some(call) = self.calls.get(number) {
             let limit = Deadline::after_us(self.limit_us);
-            match call.kind {
-                f32::KIND => call.make::<X, f32>(&mut team, own, (base, self.words), limit),
-                _ => call.make::<X, Bf16>(&mut team, own, (base, self.words), limit),
-            }?;
+            call.make::<X, T, VERB, HOW>(&mut team, own, (base, self.words), limit)?;
             number += 1;
         }
         Ok(())
@@ -107,8 +177,8 @@ impl TeamCalls<'_> {
 }
 
 impl TeamCall {
-    #[cfg_attr(target_arch = "nvptx64", inline(always))]
-    fn make<X: Extent, T: Number>(
+    #[inline(always)]
+    fn make<X: Extent, T: Number, const VERB: u32, const HOW: u32>(
         &self,
         team: &mut Team<'_, X>,
         own: Words<'_>,
@@ -120,20 +190,25 @@ impl TeamCall {
             8 * (base + self.reads(ranks, rank)),
             8 * (base + self.writes(ranks, rank)),
         );
-        let (how, root, count) = (self.algorithm, self.root, self.count);
-        match self.verb {
-            TeamVerb::Broadcast => team.broadcast::<T>(root, from, to, count, limit),
-            TeamVerb::AllGather => team.all_gather::<T>(from, to, count, limit),
-            TeamVerb::AllToAll => team.all_to_all::<T>(from, to, count, limit),
-            TeamVerb::AllToAllV => {
+        let (root, count) = (self.root, self.count);
+        let how = match HOW {
+            RING => Algorithm::Ring,
+            DOUBLING => Algorithm::Doubling,
+            _ => Algorithm::Direct,
+        };
+        match VERB {
+            BROADCAST => team.broadcast::<T>(root, from, to, count, limit),
+            ALL_GATHER => team.all_gather::<T>(from, to, count, limit),
+            ALL_TO_ALL => team.all_to_all::<T>(from, to, count, limit),
+            ALL_TO_ALL_V => {
                 let tables = base + words;
                 self.tell_counts(own, tables, base, (ranks, rank));
                 team.all_to_all_v::<T>(8 * tables, 8 * (tables + 2 * u64::from(ranks)), limit)
             }
-            TeamVerb::AllReduce => team
+            ALL_REDUCE => team
                 .begin_all_reduce::<T>(how, from, to, count, limit)?
                 .finish(limit),
-            TeamVerb::ReduceScatter => team
+            _ => team
                 .begin_reduce_scatter::<T>(how, from, to, count, limit)?
                 .finish(limit),
         }

@@ -4,10 +4,10 @@ use super::open::{blocks, warp, warps};
 use super::word::{Phase, Place};
 use super::{Error, Experts, Way};
 use crate::number::Bf16;
-use warpbell::{Block, Deadline, Scope, block, thread, warp as lanes};
+use warpbell::{Block, Deadline, Scope, Words, block, thread, warp as lanes};
 
-/// A place from which nothing comes.
-pub(super) const NOTHING: u64 = u64::MAX;
+/// In place of a row's first word: no row.
+pub const NO_ROW: u64 = u64::MAX;
 
 impl<M: Way> Experts<'_, M> {
     /// Sends back what this member's experts made, waits for what the others made, and sums it up: both halves of it.
@@ -73,27 +73,15 @@ impl<M: Way> Experts<'_, M> {
         let mut token = block::index() * warps() + warp();
         while token < self.tokens {
             // Each lane has a choice.
-            let (mut from, mut weight) = (NOTHING, 0.0);
+            let (mut from, mut weight) = (NO_ROW, 0.0);
             if lane < self.shape().top_k {
                 (from, weight) = self.contribution(token * self.shape().top_k + lane);
             }
             let to = self.layout.result(token);
-            self.sum_rows(from, weight, self.shape().top_k, to);
+            let (rows, words) = (self.shape().top_k, self.shape().hidden_words());
+            // SAFETY: all lanes come here with the same token, and a row has a multiple of 64 words.
+            unsafe { sum_rows(self.words, (from, weight), rows, words, to) };
             token += blocks() * warps();
-        }
-    }
-
-    /// Makes a row, as a warp: the sum of the rows that so many lanes name, in the order of the lanes.
-    #[inline(always)]
-    pub(super) fn sum_rows(&self, from: u64, weight: f32, rows: u32, to: u64) {
-        let mut word = 2 * lanes::lane_id();
-        while word < self.shape().hidden_words() {
-            let to = to + u64::from(word);
-            let [first, second] = self.sum(from, weight, rows, word.into());
-            self.words.store(to, first);
-            self.words.store(to + 1, second);
-            // A row has a multiple of 64 words, so that all lanes go on together.
-            word += 2 * thread::warp_size();
         }
     }
 
@@ -102,32 +90,50 @@ impl<M: Way> Experts<'_, M> {
     fn contribution(&self, pair: u32) -> (u64, f32) {
         let place = Place(self.load(self.layout.place(pair)));
         if self.refused || place.is_none() {
-            return (NOTHING, 0.0);
+            return (NO_ROW, 0.0);
         }
         let (rank, _) = self.shape().owner(place.expert());
         if rank != self.rank() && self.is_masked(rank) {
-            return (NOTHING, 0.0);
+            return (NO_ROW, 0.0);
         }
         M::addend(self, place.0, self.load(self.layout.header(pair) + 1))
     }
+}
 
-    /// Two words of the sum of the rows that so many lanes name, in the order of the lanes.
-    #[inline(always)]
-    fn sum(&self, from: u64, weight: f32, rows: u32, word: u64) -> [u64; 2] {
+/// Makes a row of so many words, as a warp: the weighted sum of the rows that so many lanes name, in the order of the lanes.
+/// A lane names its row by its first word in the window, or [`NO_ROW`]. Each product and each sum is rounded to `f32`, and the
+/// last one to bf16.
+///
+/// # Safety
+/// All lanes of the warp come here together, with the same numbers but for their rows and weights. The words are a multiple
+/// of 64.
+#[inline(always)]
+pub unsafe fn sum_rows(
+    window: Words<'_>,
+    (from, weight): (u64, f32),
+    rows: u32,
+    words: u32,
+    to: u64,
+) {
+    let mut word = 2 * lanes::lane_id();
+    while word < words {
+        let place = u64::from(word);
         let (mut first, mut second) = ([0.0; 4], [0.0; 4]);
         let mut k = 0;
         while k < rows {
-            // SAFETY: blocks are whole warps, all of whose lanes come here.
+            // SAFETY: all lanes go on together, as the caller promises.
             let row = unsafe { lanes::warp_shuffle_idx(u32::MAX, from, k, 32).0 };
             // SAFETY: as above.
             let weight = unsafe { lanes::warp_shuffle_idx(u32::MAX, weight, k, 32).0 };
-            if row != NOTHING {
-                first = add(first, weight, self.load(row + word));
-                second = add(second, weight, self.load(row + word + 1));
+            if row != NO_ROW {
+                first = add(first, weight, window.load(row + place).unwrap_or(0));
+                second = add(second, weight, window.load(row + place + 1).unwrap_or(0));
             }
             k += 1;
         }
-        [Bf16::pack(first), Bf16::pack(second)]
+        window.store(to + place, Bf16::pack(first));
+        window.store(to + place + 1, Bf16::pack(second));
+        word += 2 * thread::warp_size();
     }
 }
 

@@ -77,7 +77,8 @@
 //! | `handle` | what the host hands over |
 //! | `open` | an exchange that a grid has open |
 //! | `route` | which token goes to which slot; values in fp8 |
-//! | `send` | requests, up to 32 under one doorbell |
+//! | `send` | what a half of a round sends |
+//! | `post` | requests of a warp, up to 32 under one doorbell |
 //! | `dispatch` | tokens to their experts |
 //! | `received` | what has come to an expert |
 //! | `packed` | the steps of the throughput mode |
@@ -94,6 +95,7 @@ pub mod host;
 mod layout;
 mod open;
 mod packed;
+mod post;
 mod received;
 mod route;
 mod send;
@@ -101,6 +103,7 @@ mod shape;
 mod way;
 mod word;
 
+pub use combine::{NO_ROW, sum_rows};
 pub use error::Error;
 pub use handle::ExpertsHandle;
 pub use layout::Layout;

@@ -1,19 +1,18 @@
 //! A block's requests to the other members: each warp has queues of its own, and up to 32 requests under one doorbell.
 
-use mlx5_wqe::Wqe;
-
 use super::open::{blocks, warp, warps};
+use super::post::Request;
 use super::word::Count;
 use super::{Experts, layout::HEADER};
-use warpbell::{Deadline, Exclusive, Warp, block, thread, warp as lanes};
+use warpbell::{Deadline, block, thread, warp as lanes};
 
 /// What a half of a round sends, for one expert after the other.
 pub(super) trait Half {
     /// How many requests one expert's tokens of one member take.
     fn items(experts: &Experts<'_>, rank: u32, local: u32) -> u32;
 
-    /// Request number `item` of so many; none where something is not there, which the layout rules out.
-    fn request(experts: &Experts<'_>, part: Part, item: u32, items: u32) -> Option<Wqe<1>>;
+    /// Request number `item` of so many.
+    fn request(experts: &Experts<'_>, part: Part, item: u32, items: u32) -> Request;
 }
 
 /// Which tokens a request is for.
@@ -47,13 +46,6 @@ impl Experts<'_> {
     #[inline(always)]
     fn send_to<H: Half>(&self, rank: u32, limit: Deadline) -> bool {
         let (lane, lanes) = (lanes::lane_id(), thread::warp_size());
-        let Ok(queue) = self.team.queue(block::index(), rank) else {
-            return false;
-        };
-        // SAFETY: all lanes of the warp come here with the same member; they post by one call, and leave together.
-        let Ok(mut queue) = (unsafe { queue.open_together::<Exclusive, Warp>() }) else {
-            return false;
-        };
         // Each lane has the numbers of an expert, 32 at a time.
         let mut first = block::index();
         while first < self.shape().local {
@@ -70,16 +62,12 @@ impl Experts<'_> {
                 let expert = lane_of(end, item);
                 let (items, end) = (of_lane(items, expert), of_lane(end, expert));
                 let local = first + expert * blocks();
-                let mut request = None;
+                let mut request = Request::NOTHING;
                 if item < all {
                     request = H::request(self, Part { rank, local }, item - (end - items), items);
                 }
-                // A batch, because there is one way to post in it: several would take more registers than a GPU has.
-                let posted = match queue.batch(lanes.min(all - group), limit) {
-                    Ok(mut batch) => batch.post_if(request).is_ok(),
-                    Err(_) => false,
-                };
-                if lanes::any(!posted || (request.is_none() && item < all)) {
+                // SAFETY: all lanes of the warp come here with the same member, and leave together.
+                if !unsafe { self.post(rank, request, limit) } {
                     return false;
                 }
                 group += lanes;
@@ -104,27 +92,19 @@ impl Half for Dispatch {
     }
 
     #[inline(always)]
-    fn request(experts: &Experts<'_>, part: Part, item: u32, items: u32) -> Option<Wqe<1>> {
-        let Experts {
-            team,
-            layout,
-            words,
-            round,
-            ..
-        } = experts;
+    fn request(experts: &Experts<'_>, part: Part, item: u32, items: u32) -> Request {
+        let (layout, round, own) = (&experts.layout, experts.round, experts.rank());
         let Part { rank, local } = part;
         let expert = rank * layout.shape.local + local;
         if item + 1 == items {
-            let place = layout.count(*round, local, team.rank());
             let Count(count) = experts.sends(expert);
-            return Some(Wqe::write_value(count, team.remote(rank, place).ok()?).signalled());
+            return Request::value(count, layout.count(round, local, own));
         }
-        let listed = words.load(layout.listed(expert, item))?;
+        let listed = experts.load(layout.listed(expert, item));
         let (token, pair) = ((listed >> 32) as u32, listed as u32);
-        let header = words.local(layout.header(pair), HEADER as u32)?;
-        let row = words.local(layout.travelling(token), layout.shape.row_words())?;
-        let place = layout.received(*round, local, team.rank(), item);
-        Wqe::write_gather(&[header, row], team.remote(rank, place).ok()?).ok()
+        let header = (layout.header(pair), HEADER as u32);
+        let row = (layout.travelling(token), layout.shape.row_words());
+        Request::gather(header, row, layout.received(round, local, own, item))
     }
 }
 
@@ -141,25 +121,19 @@ impl Half for Combine {
     }
 
     #[inline(always)]
-    fn request(experts: &Experts<'_>, part: Part, item: u32, _: u32) -> Option<Wqe<1>> {
-        let Experts {
-            team,
-            layout,
-            words,
-            round,
-            ..
-        } = experts;
+    fn request(experts: &Experts<'_>, part: Part, item: u32, _: u32) -> Request {
+        let layout = &experts.layout;
         let Part { rank, local } = part;
-        let expert = team.rank() * layout.shape.local + local;
+        let expert = experts.rank() * layout.shape.local + local;
         if item == 1 {
-            let flag = team.remote(rank, layout.flag(expert)).ok()?;
-            return Some(Wqe::write_value(*round, flag).signalled());
+            return Request::value(experts.round, layout.flag(expert));
         }
         let rows = experts.count(local, rank).sent(layout.shape.capacity);
-        let rows = rows * layout.shape.hidden_words();
-        let outputs = words.local(layout.output(local, rank, 0), rows)?;
-        let landing = team.remote(rank, layout.landing(expert, 0)).ok()?;
-        Some(Wqe::write(outputs, landing))
+        let outputs = (
+            layout.output(local, rank, 0),
+            rows * layout.shape.hidden_words(),
+        );
+        Request::write(outputs, layout.landing(expert, 0))
     }
 }
 

@@ -6,16 +6,14 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use warpbell::{Entry, Slice};
-use warpbell_host_init::{Grid, Kernels, Launch, QueuePairConfig, entry};
+use warpbell::Slice;
+use warpbell_host_init::{Grid, Kernels, Launch, QueuePairConfig};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::ample;
 use warpbell_hw_tests::run::run;
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::suite::{
-    PlainTeam, TeamCall, TeamCalls, TeamVerb, suite_team_block, suite_team_grid, suite_team_warp,
-};
+use warpbell_kernels::suite::{PlainTeam, TEAM_KERNELS, TeamCall, TeamCalls, TeamKernel, TeamVerb};
 use warpbell_patterns::team::Algorithm;
 use warpbell_patterns::team::host::{TeamConfig, TeamMember, team_of};
 
@@ -31,23 +29,21 @@ const CALLS: usize = 16;
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
 
-/// Who makes the calls: a name, the kernel, its grid, and the blocks that make a call together.
-type Extent = (&'static str, Entry<fn(TeamCalls<'_>)>, Grid, u32);
+/// Who makes the calls: by its name, the grid, and the blocks that make a call together.
+type Extent = (&'static str, Grid, u32);
 
-fn extents() -> [Extent; 3] {
-    [
-        // The second warp has fewer lanes.
-        ("warps", entry!(suite_team_warp), Grid::new(1, 50), 1),
-        ("blocks", entry!(suite_team_block), Grid::new(2, 40), 1),
-        ("a grid", entry!(suite_team_grid), Grid::new(2, 40), 2),
-    ]
-}
+const EXTENTS: [Extent; 3] = [
+    // The second warp has fewer lanes.
+    ("Warp", Grid::new(1, 50), 1),
+    ("Block", Grid::new(2, 40), 1),
+    ("Grid", Grid::new(2, 40), 2),
+];
 
 pub fn test(machine: &Machine) -> ExitCode {
     run(machine, Duration::from_secs(600), |progress| {
         for kernels in here::in_each_order() {
-            for extent in extents() {
-                progress.step(format!("calls of {}, {kernels}", extent.0));
+            for extent in EXTENTS {
+                progress.step(format!("calls by a {}, {kernels}", extent.0));
                 for (seed, ranks) in (0..).zip(MEMBERS) {
                     for scratch in SCRATCH {
                         compare(kernels, extent, ranks, scratch, seed);
@@ -60,7 +56,7 @@ pub fn test(machine: &Machine) -> ExitCode {
 
 /// Makes random calls at all members, and compares their windows.
 fn compare(kernels: Kernels, extent: Extent, ranks: u32, scratch: u64, seed: u64) {
-    let (name, kernel, grid, units) = extent;
+    let (name, _, units) = extent;
     let what = format!("{kernels}, {name}, {ranks} members, scratch of {scratch} words");
     let random = &mut SmallRng::seed_from_u64(seed);
     let team = PlainTeam {
@@ -94,8 +90,11 @@ fn compare(kernels: Kernels, extent: Extent, ranks: u32, scratch: u64, seed: u64
             member.write(WORD * part * at, &bytes).expect("inside");
         }
     }
-    let calls = calls(&team, random);
-    make(kernels, kernel, grid, &members, &calls, &what);
+    let calls = calls(&team, name, random);
+    // One after the other on the same channels.
+    for call in &calls {
+        make(kernels, extent, &members, call, &what);
+    }
     for (at, windows) in windows.iter_mut().enumerate() {
         for call in &calls {
             let before = windows.clone();
@@ -128,7 +127,7 @@ fn finite(random: &mut SmallRng) -> u64 {
 }
 
 /// Random calls, of which those with small scratch are rings.
-fn calls(team: &PlainTeam, random: &mut SmallRng) -> Vec<TeamCall> {
+fn calls(team: &PlainTeam, extent: &str, random: &mut SmallRng) -> Vec<TeamCall> {
     let small = team.scratch < 4 * HALF;
     let fits = |verb: &(TeamVerb, Algorithm)| {
         let sums = matches!(verb.0, TeamVerb::AllReduce | TeamVerb::ReduceScatter);
@@ -137,21 +136,25 @@ fn calls(team: &PlainTeam, random: &mut SmallRng) -> Vec<TeamCall> {
     let verbs: Vec<_> = team.verbs().filter(fits).collect();
     let call = |_| {
         let verb = verbs[random.random_range(0..verbs.len())];
-        let kind = TeamCalls::KINDS[random.random_range(0..TeamCalls::KINDS.len())];
-        team.random_call(verb, kind, HALF, |end| random.random_range(0..end))
+        team.random_call(verb, kernel_of(extent, verb).kind, HALF, |end| {
+            random.random_range(0..end)
+        })
     };
     (0..CALLS).map(call).collect()
 }
 
-fn make(
-    kernels: Kernels,
-    kernel: Entry<fn(TeamCalls<'_>)>,
-    grid: Grid,
-    members: &[TeamMember],
-    calls: &[TeamCall],
-    what: &str,
-) {
-    let rows = here::shared(calls.len(), |row| calls[row]);
+/// The kernel for a call by an extent.
+fn kernel_of(extent: &str, (verb, algorithm): (TeamVerb, Algorithm)) -> &'static TeamKernel {
+    let mut kernels = TEAM_KERNELS.iter();
+    let found = kernels
+        .find(|kernel| (kernel.extent, kernel.verb, kernel.algorithm) == (extent, verb, algorithm));
+    found.expect("a kernel for each call")
+}
+
+fn make(kernels: Kernels, extent: Extent, members: &[TeamMember], call: &TeamCall, what: &str) {
+    let (name, grid, _) = extent;
+    let kernel = kernel_of(name, (call.verb, call.algorithm)).kernel;
+    let rows = here::shared(1, |_| *call);
     let outcomes = here::shared(members.len(), |_| Outcome::new());
     let launches: Vec<_> = (members.iter().zip(outcomes.iter()))
         .map(|(member, outcome)| {

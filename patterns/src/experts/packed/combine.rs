@@ -4,7 +4,7 @@ use super::TOKENS;
 use super::index::Come;
 use super::send::{Half, Parcel, Span};
 use super::word::Arrived;
-use crate::experts::combine::NOTHING;
+use crate::experts::combine::{NO_ROW, sum_rows};
 use crate::experts::open::blocks;
 use crate::experts::send::of_lane;
 use crate::experts::word::Count;
@@ -62,7 +62,7 @@ impl Experts<'_, Throughput> {
             // Each lane has one of the record's choices.
             let choices = of_lane(choices, number);
             let first = trailer + u64::from(of_lane(before, number));
-            let (mut from, mut weight) = (NOTHING, 0.0);
+            let (mut from, mut weight) = (NO_ROW, 0.0);
             if lane < choices {
                 let entry = self.entry(first + u64::from(lane));
                 if !entry.is_none() {
@@ -71,7 +71,9 @@ impl Experts<'_, Throughput> {
                 }
             }
             let to = at + u64::from(number) * u64::from(hidden);
-            self.sum_rows(from, weight, choices, to);
+            let words = self.shape().hidden_words();
+            // SAFETY: all lanes come here with the same token, and a row has a multiple of 64 words.
+            unsafe { sum_rows(self.words, (from, weight), choices, words, to) };
             number += 1;
         }
         records * hidden
@@ -99,7 +101,7 @@ impl Experts<'_, Throughput> {
     pub(in crate::experts) fn sum_of(&self, rank: u32, header: u64) -> u64 {
         let record = (header >> 32) as u32;
         match record == 0 {
-            true => NOTHING,
+            true => NO_ROW,
             false => self.layout.summed(rank, record - 1),
         }
     }

@@ -1,10 +1,9 @@
 //! A piece, its word, and the counts under one doorbell.
 
-use mlx5_wqe::Wqe;
-
 use crate::experts::open::{blocks, warp, warps};
+use crate::experts::post::Request;
 use crate::experts::{Experts, Throughput};
-use warpbell::{Deadline, Exclusive, Warp, block, thread, warp as lanes};
+use warpbell::{Deadline, block, thread, warp as lanes};
 
 /// What a half of a round sends, piece by piece.
 pub(in crate::experts) trait Half {
@@ -84,39 +83,19 @@ impl Experts<'_, Throughput> {
     /// Posts a piece, as a warp. Its lanes' stores come before the doorbell, for which a post by the warp cares.
     #[inline(always)]
     fn post_piece(&self, rank: u32, parcel: Parcel, limit: Deadline) -> bool {
-        let Ok(queue) = self.team.queue(block::index(), rank) else {
-            return false;
+        let Parcel {
+            counts,
+            piece,
+            flag,
+            said,
+        } = parcel;
+        let request = match lanes::lane_id() {
+            0 => Request::write((counts.from, counts.words), counts.to),
+            1 => Request::write((piece.from, piece.words), piece.to),
+            2 => Request::value(said, flag),
+            _ => Request::NOTHING,
         };
-        // SAFETY: all lanes of the warp come here with the same member; they post by one call, and leave together.
-        let Ok(mut queue) = (unsafe { queue.open_together::<Exclusive, Warp>() }) else {
-            return false;
-        };
-        let lane = lanes::lane_id();
-        let span = match lane {
-            0 => parcel.counts,
-            _ => parcel.piece,
-        };
-        let wanted = (lane < 2 && span.words != 0) || lane == 2;
-        let mut request = None;
-        if wanted {
-            request = match lane {
-                2 => self.word_to(rank, parcel.flag, parcel.said),
-                _ => self.write_to(rank, span),
-            };
-        }
-        let missing = wanted && request.is_none();
-        let posted = queue.post_if(request, limit);
-        !lanes::any(missing || posted.is_err())
-    }
-
-    #[inline(always)]
-    fn write_to(&self, rank: u32, span: Span) -> Option<Wqe<1>> {
-        let from = self.words.local(span.from, span.words)?;
-        Some(Wqe::write(from, self.team.remote(rank, span.to).ok()?))
-    }
-
-    #[inline(always)]
-    fn word_to(&self, rank: u32, word: u64, value: u64) -> Option<Wqe<1>> {
-        Some(Wqe::write_value(value, self.team.remote(rank, word).ok()?).signalled())
+        // SAFETY: all lanes of the warp come here with the same member, and leave together.
+        unsafe { self.post(rank, request, limit) }
     }
 }

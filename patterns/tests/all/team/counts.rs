@@ -3,9 +3,9 @@
 use super::*;
 use warpbell::Slice;
 use warpbell::wqe::{QpNumber, WqeIndex};
-use warpbell_host_init::{QueuePair, entry};
+use warpbell_host_init::QueuePair;
 use warpbell_kernels::outcome::Outcome;
-use warpbell_kernels::suite::{TeamCall, TeamCalls, TeamVerb, suite_team_block};
+use warpbell_kernels::suite::{TEAM_KERNELS, TeamCall, TeamCalls, TeamVerb};
 use warpbell_patterns::number::Number;
 use warpbell_patterns::team::Algorithm;
 
@@ -55,6 +55,12 @@ fn posted_by(verb: TeamVerb, algorithm: Algorithm, count: u64) -> Vec<(u64, u64)
         count,
     };
     let calls = Shared::slice(Placement::Host, 1, |_| call).unwrap();
+    let mut kernels = TEAM_KERNELS.iter();
+    let kernel = kernels.find(|one| {
+        (one.extent, one.kind) == ("Warp", call.kind)
+            && (one.verb, one.algorithm) == (call.verb, call.algorithm)
+    });
+    let kernel = kernel.expect("a kernel for each call");
     let outcomes: Vec<_> = members.iter().map(|_| Outcome::new()).collect();
     let launches: Vec<_> = (members.iter().zip(&outcomes))
         .map(|(member, outcome)| {
@@ -65,7 +71,7 @@ fn posted_by(verb: TeamVerb, algorithm: Algorithm, count: u64) -> Vec<(u64, u64)
                 limit_us: 300_000_000,
                 outcome,
             };
-            Launch::new(entry!(suite_team_block), Grid::new(1, 8), parameters)
+            Launch::new(kernel.kernel, Grid::new(1, 8), parameters)
         })
         .collect();
     Node::cpu().run(&launches, &[]).unwrap();
