@@ -121,7 +121,7 @@ fn module_of(kernel: &str) -> &'static str {
 }
 
 /// Kernels that may use local memory, and why. All others post or poll, where it would cost.
-const LOCAL_MEMORY_ALLOWED: [(&str, &[&str]); 4] = [
+const LOCAL_MEMORY_ALLOWED: [(&str, &[&str]); 6] = [
     ("it neither posts nor polls", &["soft_nic", "suite_trouble"]),
     (
         "a test, which keeps tickets or messages on their way at hand",
@@ -139,6 +139,19 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &[&str]); 4] = [
     (
         "a test, which holds its scope and dispatches on it",
         &["suite_active_serve", "suite_common_flood", "suite_inbound"],
+    ),
+    (
+        "a test, which makes the halves of a call apart",
+        &[
+            "suite_experts",
+            "suite_experts_packed",
+            "suite_team_grid_all_reduce_ring",
+            "suite_team_grid_reduce_scatter_ring",
+        ],
+    ),
+    (
+        "a test, which fills its tables of counts in front of each call",
+        &["suite_team_grid_all_to_all_v"],
     ),
 ];
 
