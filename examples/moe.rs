@@ -17,7 +17,9 @@ use warpbell_patterns::experts::{Choice, Error, Experts, ExpertsHandle};
 use warpbell_patterns::number::Bf16;
 #[cfg(not(target_arch = "nvptx64"))]
 use {
-    warpbell_host_init::{Grid, Launch, Node, Shared, World, built, entry},
+    warpbell_host_init::{
+        Grid, Launch, Node, QueuePairConfig, Shared, Timers, World, built, entry,
+    },
     warpbell_patterns::experts::host::{ExpertsConfig, ExpertsMember, experts_of},
 };
 
@@ -144,7 +146,17 @@ fn input(rank: u32, token: u32, word: u32) -> u64 {
 
 #[cfg(not(target_arch = "nvptx64"))]
 fn config(ranks: u32) -> ExpertsConfig {
+    // A rank counts as gone after 8 waits of a second, and not of 67 ms: on a busy machine it may be late.
+    let timers = Timers {
+        acknowledge_timeout: 18,
+        ..Timers::default()
+    };
+    let queue_pair = QueuePairConfig {
+        timers,
+        ..ExpertsConfig::default().queue_pair
+    };
     ExpertsConfig {
+        queue_pair,
         experts: 2 * ranks,
         hidden: 4 * THREADS,
         top_k: 2,

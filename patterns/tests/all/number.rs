@@ -240,6 +240,11 @@ fn kinds_differ() {
     assert!(kinds.windows(2).all(|pair| pair[0] < pair[1]));
 }
 
+/// A power of two from 2^-126 to 2^127. Not `powi`, whose last bits miri chooses.
+fn two_to(exponent: i32) -> f32 {
+    f32::from_bits(((127 + exponent) as u32) << 23)
+}
+
 /// The value of an E4M3 as the specification has it.
 fn e4m3_formula(code: u8) -> f64 {
     let sign = if code >> 7 == 1 { -1.0 } else { 1.0 };
@@ -247,8 +252,8 @@ fn e4m3_formula(code: u8) -> f64 {
     let mantissa = f64::from(code & 7) / 8.0;
     match (exponent, code & 7) {
         (15, 7) => f64::NAN,
-        (0, _) => sign * 2.0_f64.powi(-6) * mantissa,
-        _ => sign * 2.0_f64.powi(exponent - 7) * (1.0 + mantissa),
+        (0, _) => sign * f64::from(two_to(-6)) * mantissa,
+        _ => sign * f64::from(two_to(exponent - 7)) * (1.0 + mantissa),
     }
 }
 
@@ -334,7 +339,7 @@ fn random_block(random: &mut SmallRng, size: f32) -> Vec<f32> {
 fn blocks_keep_their_values_within_half_a_step() {
     let random = &mut SmallRng::seed_from_u64(4);
     for exponent in (-99..=127).step_by(if cfg!(miri) { 50 } else { 1 }) {
-        let block = random_block(random, 2.0_f32.powi(exponent));
+        let block = random_block(random, two_to(exponent));
         let largest = block
             .iter()
             .fold(0.0, |most: f32, value| most.max(value.abs()));
@@ -364,19 +369,14 @@ fn blocks_keep_their_values_within_half_a_step() {
 #[test]
 fn blocks_of_zeros_and_of_nearly_nothing_are_zeros() {
     let random = &mut SmallRng::seed_from_u64(5);
-    for size in [
-        0.0,
-        f32::from_bits(1),
-        f32::MIN_POSITIVE,
-        2.0_f32.powi(-100),
-    ] {
+    for size in [0.0, f32::from_bits(1), f32::MIN_POSITIVE, two_to(-100)] {
         let (scale, words, back) = through_e4m3(&random_block(random, size));
         assert_eq!(scale.scale(), 1.0);
         assert!(words.iter().all(|word| word & 0x7f7f_7f7f_7f7f_7f7f == 0));
         assert!(back.iter().all(|value| *value == 0.0));
     }
-    let least = BlockScale::of(magnitude(2.0_f32.powi(-100)));
-    assert_eq!(least.pack([2.0_f32.powi(-100); 8]), 0x7e7e_7e7e_7e7e_7e7e);
+    let least = BlockScale::of(magnitude(two_to(-100)));
+    assert_eq!(least.pack([two_to(-100); 8]), 0x7e7e_7e7e_7e7e_7e7e);
 }
 
 #[test]
