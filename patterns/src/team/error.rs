@@ -78,6 +78,9 @@ pub enum Error {
     /// What was posted was not complete in time.
     #[error("not complete in time")]
     Incomplete,
+    /// A message is longer than the queues take: `QueuePairConfig::max_message`.
+    #[error("a message is longer than the queues take; set them up with a larger `max_message`")]
+    TooLong,
     /// A queue to a member has failed.
     #[error("a queue has failed: {0}")]
     Failed(QueueError),
@@ -100,6 +103,7 @@ error_words! {
     13 => Blocks,
     14 => Incomplete,
     15 => Algorithm,
+    16 => TooLong,
 }
 
 impl Error {
@@ -152,7 +156,8 @@ impl From<PostError> for Error {
     fn from(error: PostError) -> Self {
         match error {
             PostError::Failed(error) => Self::Failed(error),
-            // Bytes and places were checked before: only room was missing.
+            PostError::TooLong { .. } => Self::TooLong,
+            // All else was checked before: only room was missing.
             _ => Self::Incomplete,
         }
     }

@@ -134,16 +134,19 @@ fn put(
     // A write of no bytes would be refused.
     let (writes, tells) = (parcel.bytes > 0, parcel.word != 0);
     match queue.batch(u32::from(writes) + u32::from(tells), limit) {
-        // Behind the reservation nothing is refused any more. The last one is signalled, because a ring that is full of other
-        // requests could not be waited for.
+        // The last one is signalled, because `await_all` hears of no other.
         Ok(mut both) => {
             if writes {
                 let write = Wqe::write(from, there(parcel.to));
                 let write = if tells { write } else { write.signalled() };
-                let _ = both.post(write);
+                // A write that is longer than the queue takes is refused. No word says then that it came.
+                if let Err(error) = both.post(write) {
+                    return Verdict::bad(error);
+                }
             }
             if tells {
                 let told = Wqe::write_value(parcel.value, there(parcel.word));
+                // 8 bytes in a block that is reserved: nothing to refuse.
                 let _ = both.post(told.signalled());
             }
             Verdict::GOOD

@@ -48,7 +48,8 @@ impl<X: Extent> Peer<'_, '_, X> {
     /// Puts bytes of this window into the member's.
     ///
     /// # Errors
-    /// [`Error::Uneven`], [`Error::Outside`], [`Error::Incomplete`] without room in time, [`Error::Failed`].
+    /// [`Error::Uneven`], [`Error::Outside`], [`Error::TooLong`], [`Error::Incomplete`] without room in time,
+    /// [`Error::Failed`].
     #[inline(always)]
     pub fn put(&mut self, from: u64, to: u64, bytes: u64, limit: Deadline) -> Result<(), Error> {
         let span = self.span(from, to, bytes)?;
@@ -62,7 +63,7 @@ impl<X: Extent> Peer<'_, '_, X> {
     /// Puts bytes, and behind them, under the same doorbell, a value into a word: to wait for by [`Team::signal`].
     ///
     /// # Errors
-    /// As [`put`](Self::put); nothing was put then.
+    /// As [`put`](Self::put). Of more than 512 KiB, which go in pieces, some may have been put then; the value never.
     #[inline(always)]
     pub fn put_signal(
         &mut self,

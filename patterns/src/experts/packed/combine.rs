@@ -71,17 +71,15 @@ impl Experts<'_, Throughput> {
                 }
             }
             let to = at + u64::from(number) * u64::from(hidden);
-            let words = self.shape().hidden_words();
-            // SAFETY: all lanes come here with the same token, and a row has a multiple of 64 words.
-            unsafe { sum_rows(self.words, (from, weight), choices, words, to) };
+            // SAFETY: all lanes come here with the same record, and a row has a multiple of 64 words.
+            unsafe { sum_rows(self.words, (from, weight), choices, hidden, to) };
             number += 1;
         }
         records * hidden
     }
 
     /// Waits until the sums of this member's pieces have come from all members, each block for some, and its threads for some
-    /// members. A member from
-    /// which they do not come is masked.
+    /// members. A member from which they do not come is masked.
     #[inline(always)]
     pub(in crate::experts) fn hear_sums(&self, limit: Deadline) {
         let mut rank = Block::rank();

@@ -121,8 +121,7 @@ impl Experts<'_, Throughput> {
     }
 
     /// Waits until all pieces of this round have come from all members, each block for some, and its threads for some
-    /// members. A member from which
-    /// they do not come is masked.
+    /// members. A member from which they do not come is masked.
     #[inline(always)]
     pub(in crate::experts) fn hear_pieces(&self, limit: Deadline) {
         let said = (Count::least(self.round), Count::most(self.round));

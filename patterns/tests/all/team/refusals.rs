@@ -23,6 +23,7 @@ fn trial(p: Trial<'_>) {
         2 => meets(&p, PATIENCE),
         3 => grids::<Warp>(&p, warpbell::block::index()),
         4 => grids::<team::Grid>(&p, 0),
+        6 => too_long(&p),
         _ => bad_numbers(&p),
     };
     let word = result.err().map_or(0, Error::to_bits);
@@ -47,6 +48,23 @@ fn grids<X: Extent>(p: &Trial<'_>, channel: u32) -> Result<(), Error> {
     let again = p.team.open::<X>(channel).map(drop);
     team.barrier(PATIENCE)?;
     again
+}
+
+/// Queues take 64 bytes: a longer message is refused, and no signal says that it came.
+fn too_long(p: &Trial<'_>) -> Result<(), Error> {
+    let refused = |found: Result<(), Error>| match found {
+        Err(Error::TooLong) => Ok(()),
+        Err(other) => Err(other),
+        Ok(()) => Err(Error::Blocks),
+    };
+    let mut team = p.team.open::<Warp>(0)?;
+    let mut peer = team.peer(1 - team.rank())?;
+    peer.put(0, 8, 64, PATIENCE)?;
+    refused(peer.put(0, 8, 72, PATIENCE))?;
+    refused(peer.put_signal(0, 8, 72, (152, 1), PATIENCE))?;
+    peer.flush(PATIENCE)?;
+    drop(peer);
+    refused(team.all_gather::<u64>(0, 72, 9, Deadline::after_ms(50)))
 }
 
 fn bad_numbers(p: &Trial<'_>) -> Result<(), Error> {
@@ -116,6 +134,28 @@ fn bad_numbers_are_refused_and_nothing_is_sent() {
     all_succeed(trials(&members, &[5, 5], Grid::new(1, 32)));
     for pair in members.iter().flat_map(TeamMember::queue_pairs) {
         assert_eq!(pair.send_progress().published, 0);
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused() {
+    let config = config(2, 28);
+    let queue_pair = QueuePairConfig {
+        max_message: 64,
+        ..config.queue_pair
+    };
+    let members = team(
+        2,
+        &TeamConfig {
+            queue_pair,
+            ..config
+        },
+    );
+    all_succeed(trials(&members, &[6, 6], Grid::new(1, 32)));
+    for member in &members {
+        let mut signal = [0; 8];
+        member.read(152, &mut signal).unwrap();
+        assert_eq!(signal, [0; 8]);
     }
 }
 
