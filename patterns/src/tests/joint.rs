@@ -121,14 +121,20 @@ fn the_host_registers_while_threads_trigger() {
 fn one_thread_of_the_host_registers_at_a_time() {
     let rig = Rig::new(&threaded(), &[config()]);
     let register = |deadline| rig.triggers.register(0, 1, [rig.write(0)], deadline);
+    let in_use = refused(0, Refused::InUse);
     register(LIMIT).unwrap();
     thread::scope(|scope| {
-        // Waits for the first operation's trigger.
-        let other = scope.spawn(|| register(LIMIT));
+        // Waits for the first operation's trigger. The refusals below hold the tag for a moment each.
+        let other = scope.spawn(|| loop {
+            match register(LIMIT) {
+                Err(Error::Trigger(error)) if error == in_use => thread::yield_now(),
+                registered => break registered,
+            }
+        });
         let mut wait = LIMIT.wait();
         loop {
             let error = refusal(register(Deadline::PASSED));
-            if error == refused(0, Refused::InUse) {
+            if error == in_use {
                 break;
             }
             assert_eq!(error, refused(0, Refused::Untriggered { missing: 1 }));
