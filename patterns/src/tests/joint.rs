@@ -125,10 +125,12 @@ fn one_thread_of_the_host_registers_at_a_time() {
     register(LIMIT).unwrap();
     thread::scope(|scope| {
         // Waits for the first operation's trigger. The refusals below hold the tag for a moment each.
-        let other = scope.spawn(|| loop {
-            match register(LIMIT) {
-                Err(Error::Trigger(error)) if error == in_use => thread::yield_now(),
-                registered => break registered,
+        let other = scope.spawn(|| {
+            loop {
+                match register(LIMIT) {
+                    Err(Error::Trigger(error)) if error == in_use => thread::yield_now(),
+                    registered => break registered,
+                }
             }
         });
         let mut wait = LIMIT.wait();
