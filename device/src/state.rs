@@ -50,18 +50,28 @@ impl QueueState {
     /// global address.
     #[cfg(not(target_arch = "nvptx64"))]
     pub fn new() -> Self {
-        let zero = || Word64::new(0);
+        Self::from_words([0; Self::WORDS])
+    }
+
+    /// Its words.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub const WORDS: usize = 32;
+
+    /// The state that these words are: a copy of one elsewhere, in a GPU's memory or another process.
+    #[cfg(not(target_arch = "nvptx64"))]
+    pub fn from_words(words: [u64; Self::WORDS]) -> Self {
+        let word = |at: usize| Word64::new(words[at]);
         Self {
-            reserved: zero(),
-            ready: zero(),
-            openings: zero(),
-            grid: zero(),
-            _post: core::array::from_fn(|_| zero()),
-            consumed: zero(),
-            error: zero(),
-            polling: zero(),
-            taken: zero(),
-            _poll: core::array::from_fn(|_| zero()),
+            reserved: word(0),
+            ready: word(1),
+            openings: word(2),
+            grid: word(3),
+            _post: core::array::from_fn(|at| word(4 + at)),
+            consumed: word(16),
+            error: word(17),
+            polling: word(18),
+            taken: word(19),
+            _poll: core::array::from_fn(|at| word(20 + at)),
         }
     }
 
@@ -72,10 +82,11 @@ impl QueueState {
 
     /// Blocks (or receive WQEs) published to the NIC, and blocks known complete.
     ///
-    /// For the host's watchdog: two loads, not one snapshot. An exclusive view
-    /// keeps both in registers, and tells them when it is dropped.
+    /// For the host's watchdog: loads one by one, not one snapshot. An exclusive view
+    /// keeps them in registers, and tells them when it is dropped.
     pub fn progress(&self) -> Progress {
         Progress {
+            reserved: load_acquire64(&self.reserved, Reach::System),
             published: load_acquire64(&self.ready, Reach::System),
             completed: load_acquire64(&self.consumed, Reach::System),
         }
@@ -169,6 +180,9 @@ pub struct Strays {
 /// How far a queue has come, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
+    /// Blocks handed out since the queue was made or reset. More than are published while a thread stores its WQE, or
+    /// waits for its turn to publish.
+    pub reserved: u64,
     /// Blocks published to the NIC since the queue was made or reset.
     pub published: u64,
     /// Blocks known complete since then.

@@ -112,10 +112,11 @@ impl Buffer {
     pub fn queue_state(&self, offset: usize) -> QueueState {
         let mut bytes = [0; size_of::<QueueState>()];
         match self.read(offset, &mut bytes) {
-            // SAFETY: a state is atomic words, for which any bytes will do.
-            Ok(()) => unsafe {
-                std::mem::transmute::<[u8; size_of::<QueueState>()], QueueState>(bytes)
-            },
+            Ok(()) => {
+                let (words, _) = bytes.as_chunks();
+                let word = |at: usize| u64::from_ne_bytes(words[at]);
+                QueueState::from_words(std::array::from_fn(word))
+            }
             Err(_) => QueueState::new(),
         }
     }

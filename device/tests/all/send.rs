@@ -12,7 +12,7 @@ use warpbell::wqe::{
 };
 use warpbell::{
     BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    QueueError, SendDoorbell, Sharing, WaitError,
+    QueueError, QueueState, SendDoorbell, Sharing, WaitError,
 };
 
 use crate::common::{MAX_MESSAGE, QPN, Rig};
@@ -723,4 +723,17 @@ fn drain_waits_for_everything() {
     assert!(rig.signalled(1));
     rig.complete(0, 1);
     assert_eq!(queue.wait(silent, SOON), Ok(()));
+}
+
+/// The words of a state elsewhere are told by their places, which the host's copy keeps.
+#[test]
+fn a_state_is_read_from_its_words() {
+    let words = std::array::from_fn(|at| 100 + at as u64);
+    let state = QueueState::from_words(words);
+    let progress = state.progress();
+    assert_eq!(progress.reserved, 100);
+    assert_eq!(progress.published, 101);
+    assert_eq!(progress.completed, 116);
+    let words = [0; QueueState::WORDS];
+    assert_eq!(QueueState::from_words(words).first_error(), None);
 }
