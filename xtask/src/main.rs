@@ -1,6 +1,11 @@
 //! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `doctor` and `house`.
 
 mod count;
+#[allow(
+    dead_code,
+    reason = "the command that fills a folder comes with the next commit"
+)]
+mod dist;
 mod house;
 mod installs;
 mod launch;
