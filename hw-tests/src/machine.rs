@@ -135,7 +135,7 @@ impl Machine {
                 let text = embedded.text_for(Capability { major, minor });
                 text.map_err(|error| match error {
                     PtxError::TooOld { .. } => Unable::Missing(error.to_string()),
-                    PtxError::Damaged { .. } => Unable::Wrong(error.to_string()),
+                    _ => Unable::Wrong(error.to_string()),
                 })?
             }
         };

@@ -13,11 +13,16 @@
 //! # Ok::<(), warpbell_ptx::PtxError>(())
 //! ```
 
+mod stored;
+
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
+use std::path::PathBuf;
 
 use flate2::read::GzDecoder;
 use thiserror::Error;
+
+use stored::{Stored, stored};
 
 /// The compute capability of a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +40,7 @@ impl fmt::Display for Capability {
 }
 
 /// Why there is no PTX for a GPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PtxError {
     /// The GPU is older than every PTX of the module.
     #[error("the GPU has compute capability {gpu}; the module {module} needs at least {oldest}")]
@@ -47,11 +52,25 @@ pub enum PtxError {
         /// The oldest GPU that the module is built for.
         oldest: Capability,
     },
-    /// What is embedded does not unpack.
+    /// What is embedded, or in the file, does not unpack.
     #[error("the prebuilt PTX of the module {module} is damaged")]
     Damaged {
         /// The module.
         module: &'static str,
+    },
+    /// A distribution's file cannot be read.
+    #[error("cannot read the PTX in {}: {why}; keep `bin` and `share` of a distribution together", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: io::ErrorKind,
+    },
+    /// A distribution's file belongs to other programs.
+    #[error("{} is of another build than this program; copy `bin` and `share` together", path.display())]
+    OtherBuild {
+        /// The file.
+        path: PathBuf,
     },
 }
 
@@ -67,7 +86,7 @@ pub struct Module {
 #[derive(Debug)]
 struct Variant {
     capability: Capability,
-    compressed: &'static [u8],
+    stored: Stored,
 }
 
 /// A variant of a module, from its file.
@@ -78,7 +97,7 @@ macro_rules! variant {
                 major: $major,
                 minor: $minor,
             },
-            compressed: include_bytes!(concat!("../prebuilt/", $file, ".ptx.gz")),
+            stored: stored!($file),
         }
     };
 }
@@ -146,7 +165,7 @@ impl Module {
     /// The newest PTX that a GPU can run; the driver compiles it for exactly that GPU.
     ///
     /// # Errors
-    /// A GPU that is older than every variant; embedded data that do not unpack.
+    /// A GPU that is older than every variant; data that do not unpack; a distribution without its shared files.
     pub fn text_for(&self, gpu: Capability) -> Result<String, PtxError> {
         let module = self.name;
         let usable = |variant: &&Variant| variant.capability <= gpu;
@@ -158,11 +177,13 @@ impl Module {
                 oldest,
             });
         };
-        let mut text = String::new();
-        GzDecoder::new(variant.compressed)
-            .read_to_string(&mut text)
-            .map_err(|_| PtxError::Damaged { module })?;
-        Ok(text)
+        variant.stored.with(|compressed| {
+            let mut text = String::new();
+            GzDecoder::new(compressed)
+                .read_to_string(&mut text)
+                .map_err(|_| PtxError::Damaged { module })?;
+            Ok(text)
+        })
     }
 }
 
@@ -209,7 +230,7 @@ mod tests {
             name: "damaged",
             variants: &[Variant {
                 capability: capability(8, 0),
-                compressed: b"\x1f\x8b no",
+                stored: Stored::Here(b"\x1f\x8b no"),
             }],
         };
         let expected = Err(PtxError::Damaged { module: "damaged" });
