@@ -1,4 +1,5 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `doctor` and `house`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `doctor`, `dist` and
+//! `house`.
 
 mod count;
 #[allow(
@@ -32,6 +33,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use thiserror::Error;
 
 use count::Counts;
+use dist::DistError;
 use house::HouseError;
 use installs::{Installs, Missing};
 use launch::{Launch, LaunchError, become_launcher};
@@ -160,6 +162,8 @@ enum Action {
         #[arg(long)]
         json: bool,
     },
+    /// Build all programs for machines without Rust: a folder, an archive and a Debian package in target/dist
+    Dist,
     /// Count the workspace's figures, and print each beside its goal
     House,
 }
@@ -179,6 +183,8 @@ enum CommandError {
     House(#[from] HouseError),
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Dist(#[from] DistError),
     #[error(transparent)]
     Tool(#[from] Missing),
     #[error("cannot handle Ctrl-C: {0}")]
@@ -292,6 +298,7 @@ fn act(action: Action) -> Result<bool, CommandError> {
             match become_launcher(&launch)? {}
         }
         Action::Doctor { json } => Err(become_doctor(json).into()),
+        Action::Dist => distribute(),
         Action::House => {
             house::count_and_print(&Workspace::load(Path::new("."))?.root)?;
             Ok(true)
@@ -520,6 +527,23 @@ fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
             Ok(false)
         }
     }
+}
+
+/// Builds what goes to machines without Rust, and says what it made.
+fn distribute() -> Result<bool, CommandError> {
+    let started = Instant::now();
+    let workspace = Workspace::load(Path::new("."))?;
+    let spinner = spinner();
+    // Compiles the gallery's kernels.
+    let needs = [Tool::Nightly];
+    Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs).ensure(&needs)?;
+    let made = dist::make(&workspace, &spinner)?;
+    spinner.finish_and_clear();
+    for line in made.lines()? {
+        say!("{line}");
+    }
+    say!("took {}", in_words(started.elapsed()));
+    Ok(true)
 }
 
 /// Puts Cargo, and then the doctor, in this process's place: the status is the doctor's. Comes back only if Cargo is not there.

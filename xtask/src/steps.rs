@@ -1,6 +1,7 @@
 //! The steps of `cargo xtask test`, in the order in which they run.
 
 mod book;
+mod dist;
 mod faults;
 mod gallery;
 mod optimised;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::count;
+use crate::dist::DistError;
 use crate::launch::RANKS;
 use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
@@ -29,9 +31,10 @@ use crate::tools;
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 pub use step::Step;
+pub use template::ptx_of;
 
 /// The gallery.
-const EXAMPLES: &str = "warpbell-examples";
+pub const EXAMPLES: &str = "warpbell-examples";
 const HOST_INIT: &str = "warpbell-host-init";
 const HW_TESTS: &str = "warpbell-hw-tests";
 const SOFT_HCA: &str = "warpbell-soft-hca";
@@ -144,6 +147,8 @@ pub enum StepError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Ptx(#[from] PtxError),
+    #[error(transparent)]
+    Dist(#[from] DistError),
     #[error("Cargo did not say where it built {0}")]
     Unbuilt(&'static str),
 }
@@ -195,6 +200,7 @@ impl Steps<'_> {
             Step::Faults => self.faults(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
+            Step::Dist => self.dist(&mut report),
             Step::Card => self.card(&mut report),
         };
         if let Err(error) = result {

@@ -1,6 +1,7 @@
 //! The tools that the steps need: finds each one, or installs it.
 
 pub mod linux;
+pub mod unpacked;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -168,6 +169,8 @@ pub enum Tool {
     Qemu,
     /// A kernel for it, with its modules.
     LinuxImage,
+    /// The files of a machine with nothing but the C library.
+    BareDebian,
 }
 
 impl Tool {
@@ -203,6 +206,7 @@ impl Tool {
             Self::KernelHeaders => "linux-headers-*-common".into(),
             Self::Qemu => QEMU_PACKAGES.join(", "),
             Self::LinuxImage => "linux-image-*-amd64 (unpacked only)".into(),
+            Self::BareDebian => "libc6, libgcc-s1 (unpacked only)".into(),
         }
     }
 }
@@ -333,6 +337,7 @@ impl<'a> Toolbox<'a> {
             Tool::KernelHeaders => has_kernel_headers(),
             Tool::Qemu => QEMU.iter().all(|file| Path::new(file).is_file()),
             Tool::LinuxImage => linux::folder(self.workspace).is_dir(),
+            Tool::BareDebian => unpacked::bare_folder(self.workspace).is_dir(),
         }
     }
 
@@ -395,6 +400,7 @@ impl<'a> Toolbox<'a> {
                 .iter()
                 .try_for_each(|package| self.apt_get(package)),
             Tool::LinuxImage => linux::unpack(self.workspace),
+            Tool::BareDebian => unpacked::unpack_bare(self.workspace),
         }
         .map_err(|why| format!("{} is missing: {why}", tool.name()))?;
         let seconds = started.elapsed().as_secs();

@@ -8,7 +8,7 @@ use crate::run::{Ending, Finished};
 use crate::workspace::clean_command;
 
 /// What each program says last.
-const OK: &str = "Test OK";
+pub(super) const OK: &str = "Test OK";
 /// A mistake: the program, its arguments, the status, and words of the message, of which one is enough.
 type Mistake = (
     &'static str,

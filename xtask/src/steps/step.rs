@@ -26,6 +26,7 @@ pub enum Step {
     Ptx,
     Sanitizers,
     Miri,
+    Dist,
     Fuzz,
     Clippy,
     Loom,
@@ -95,6 +96,9 @@ impl Step {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
             }
             Self::Packages => "each published crate builds from its package",
+            Self::Dist => {
+                "the archive for machines without Rust is small, and its programs run on a bare Debian"
+            }
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }
@@ -125,6 +129,7 @@ impl Step {
             Self::Ptx
                 | Self::Sanitizers
                 | Self::Miri
+                | Self::Dist
                 | Self::Fuzz
                 | Self::Clippy
                 | Self::Loom
@@ -183,6 +188,7 @@ impl Step {
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
             Self::RustCuda => super::rust_cuda::needs(),
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
+            Self::Dist => &[Tool::Nightly, Tool::BareDebian],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
             Self::PtxSources

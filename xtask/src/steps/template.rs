@@ -155,7 +155,7 @@ fn expect(report: &mut Report, title: &str, finished: &Finished, succeeds: bool,
 }
 
 /// The PTX that the build script of a crate made, by what Cargo says of the build.
-pub(super) fn ptx_of(messages: &str, package: &str) -> Result<String, String> {
+pub fn ptx_of(messages: &str, package: &str) -> Result<String, String> {
     let ran = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<ScriptRan>(line).ok())

@@ -1,9 +1,8 @@
 //! Debian's kernel, unpacked and not installed: what a virtual machine boots.
 
-use std::fs;
 use std::path::PathBuf;
 
-use super::{finish, tools_folder};
+use super::{tools_folder, unpacked};
 use crate::run;
 use crate::workspace::{Workspace, clean_command};
 
@@ -17,32 +16,12 @@ pub fn folder(workspace: &Workspace) -> PathBuf {
 
 /// Downloads the package and unpacks it.
 pub fn unpack(workspace: &Workspace) -> Result<(), String> {
-    let said = |error: std::io::Error| error.to_string();
-    let folder = folder(workspace);
-    let draft = folder.with_extension("draft");
-    if draft.exists() {
-        fs::remove_dir_all(&draft).map_err(said)?;
-    }
-    fs::create_dir_all(&draft).map_err(said)?;
-    let mut depends = clean_command("apt-cache", &draft);
+    let mut depends = clean_command("apt-cache", &workspace.root);
     depends.args(["depends", NEWEST]);
     let listed = run::capture(depends, super::PROBE_DEADLINE, |_| {});
     let listed = listed.map_err(|error| error.to_string())?.stdout;
     let package = dependency(&listed).ok_or("apt-cache knows no kernel")?;
-    let mut download = clean_command("apt-get", &draft);
-    download.args(["download", package]);
-    finish(download)?;
-    let archive = fs::read_dir(&draft)
-        .map_err(said)?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|ending| ending == "deb"))
-        .ok_or("apt-get downloaded nothing")?;
-    let mut unpack = clean_command("dpkg", &draft);
-    unpack.arg("-x").arg(&archive).arg(&draft);
-    finish(unpack)?;
-    fs::remove_file(archive).map_err(said)?;
-    fs::rename(draft, folder).map_err(said)
+    unpacked::unpack(&folder(workspace), &[package])
 }
 
 /// The package that another one depends on, of the lines that `apt-cache depends` prints.

@@ -1,0 +1,165 @@
+//! The step that makes the archive for machines without Rust, and runs its programs on a bare one.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Report, StepError, Steps, minutes};
+use crate::count;
+use crate::dist::{self, DistError, manifest::Manifest};
+use crate::run::Finished;
+use crate::tools::unpacked;
+use crate::workspace::clean_command;
+
+/// How long one program may take.
+const DEADLINE: Duration = minutes(12);
+/// Enters a folder as the root of the file system, with the kernel's own file systems, and runs a program there. It takes no
+/// rights: in a namespace of its own, every user may.
+const ENTER: &str = r#"
+for folder in proc sys dev; do
+    mkdir -p "$0/$folder" && mount --rbind "/$folder" "$0/$folder" || exit 125
+done
+exec chroot "$0" "$@"
+"#;
+/// Two ranks of the gallery, started by the launcher.
+const RANKS: [&str; 4] = ["-n", "2", "--", "bin/gallery/all_to_all"];
+
+/// A bare machine with the archive unpacked.
+struct Bare {
+    /// What its root is here.
+    root: PathBuf,
+    /// The archive's folder there.
+    home: PathBuf,
+}
+
+impl Steps<'_> {
+    pub(super) fn dist(&self, report: &mut Report) -> Result<(), StepError> {
+        let made = dist::make(self.workspace, self.spinner)?;
+        let manifest = Manifest::read(&made.folder).map_err(DistError::from)?;
+        let bare = self.unpacked(&made.archive)?;
+        let unpacked = bare
+            .root
+            .join(bare.home.strip_prefix("/").unwrap_or(&bare.home));
+        let problem = manifest.check(&unpacked).err();
+        report.list(
+            "the archive",
+            &Vec::from_iter(problem.map(|error| error.to_string())),
+        );
+        for file in manifest.files.iter().filter(|file| file.executable) {
+            let title = format!("{} --help", file.path);
+            report.check(&title, &self.bare(&bare, &file.path, &["--help"])?);
+        }
+        let doctor = self.bare(&bare, "bin/warpbell-doctor", &["--json"])?;
+        report.list("doctor", &no_report(&doctor));
+        let demo = self.bare(&bare, "bin/demo", &["--quick", "--json"])?;
+        let unverified = count::demo_verified(&demo.stdout).err();
+        report.list("demo", &wrong(&demo, unverified));
+        let hello = self.bare(&bare, "bin/gallery/hello_write", &[])?;
+        report.list("hello_write", &wrong(&hello, not_ok(&hello)));
+        let ranks = self.bare(&bare, "bin/warpbell-launch", &RANKS)?;
+        report.list("two ranks", &wrong(&ranks, not_ok(&ranks)));
+        Ok(())
+    }
+
+    /// Unpacks an archive on a fresh bare machine.
+    fn unpacked(&self, archive: &Path) -> Result<Bare, StepError> {
+        let root = dist::folder(self.workspace).join("bare");
+        if root.exists() {
+            fs::remove_dir_all(&root)?;
+        }
+        let mut copy = clean_command("cp", &self.workspace.root);
+        copy.arg("-a")
+            .arg(unpacked::bare_folder(self.workspace))
+            .arg(&root);
+        self.succeed(copy)?;
+        for folder in ["tmp", "opt"] {
+            fs::create_dir(root.join(folder))?;
+        }
+        let mut tar = clean_command("tar", &root.join("opt"));
+        tar.arg("-xJf").arg(archive);
+        self.succeed(tar)?;
+        let name = archive.file_name().unwrap_or_default().to_string_lossy();
+        let home = Path::new("/opt").join(name.trim_end_matches(".tar.xz"));
+        Ok(Bare { root, home })
+    }
+
+    fn succeed(&self, command: Command) -> Result<(), StepError> {
+        let finished = self.capture(command, DEADLINE)?;
+        match finished.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(finished.account()).into()),
+        }
+    }
+
+    /// Runs a program of the archive on the bare machine, in the archive's folder.
+    fn bare(&self, bare: &Bare, program: &str, arguments: &[&str]) -> Result<Finished, StepError> {
+        let mut command = clean_command("unshare", &self.workspace.root);
+        command.args(["--map-root-user", "--mount", "--", "sh", "-c", ENTER]);
+        command.arg(&bare.root);
+        let home = |path: &str| bare.home.join(path);
+        command.arg(home(program));
+        for argument in arguments {
+            match argument.starts_with("bin/") {
+                true => command.arg(home(argument)),
+                false => command.arg(argument),
+            };
+        }
+        Ok(self.capture(command, DEADLINE)?)
+    }
+}
+
+/// What is wrong with a program that has to succeed, and to say something that it may not have said.
+fn wrong(finished: &Finished, unsaid: Option<String>) -> Vec<String> {
+    match (finished.success(), unsaid) {
+        (true, None) => Vec::new(),
+        (_, why) => vec![format!("{}{}", finished.account(), why.unwrap_or_default())],
+    }
+}
+
+/// Why a program of the gallery is not content.
+fn not_ok(finished: &Finished) -> Option<String> {
+    let last = finished.stdout.lines().last();
+    (last != Some(super::gallery::OK)).then(|| "its last line is not: Test OK".into())
+}
+
+/// What is wrong with the doctor's report, whose status says whether the machine is ready for a card.
+fn no_report(finished: &Finished) -> Vec<String> {
+    let read = serde_json::from_str::<serde_json::Value>(&finished.stdout);
+    let findings = read
+        .as_ref()
+        .ok()
+        .and_then(|value| value["findings"].as_array());
+    match findings {
+        Some(findings) if !findings.is_empty() => Vec::new(),
+        _ => vec![format!("{}it has no findings", finished.account())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use super::*;
+    use crate::run::Ending;
+
+    #[test]
+    fn programs_have_to_succeed_and_to_say_so() {
+        let ended = |status: i32, said: &str| Finished {
+            ending: Ending::Exited(ExitStatus::from_raw(status << 8)),
+            stdout: said.into(),
+            output: said.into(),
+        };
+        let counted = |finished: Finished| wrong(&finished, not_ok(&finished)).len();
+        assert_eq!(counted(ended(0, "written\nTest OK\n")), 0);
+        assert_eq!(counted(ended(0, "Test OK\nand more\n")), 1);
+        assert_eq!(counted(ended(1, "Test OK\n")), 1);
+        // A machine without a card has status 1.
+        assert_eq!(no_report(&ended(1, r#"{"findings": [{}]}"#)).len(), 0);
+        for said in ["", "{}", r#"{"findings": []}"#] {
+            assert_eq!(no_report(&ended(0, said)).len(), 1, "accepted: {said}");
+        }
+    }
+}
