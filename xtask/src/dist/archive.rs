@@ -8,8 +8,8 @@ use crate::workspace::clean_command;
 
 /// The most that an archive may have, in bytes.
 const MOST: u64 = 25_000_000;
-/// How xz packs: with a filter for x86 code, and with all of the archive in sight, because programs have much in common.
-const PACKING: [&str; 3] = ["--threads=1", "--x86", "--lzma2=preset=9e,dict=96MiB"];
+/// How xz packs: with all of the folder in sight, because its programs have much in common.
+const PACKING: [&str; 2] = ["--threads=1", "--lzma2=preset=6,dict=128MiB"];
 
 /// Packs a folder into an archive beside it, and writes the archive's hash beside that.
 pub(super) fn pack(folder: &Path, commit: &Commit) -> Result<PathBuf, DistError> {
