@@ -69,6 +69,20 @@ fn the_folder_need_not_be_utf_8() {
     assert_eq!(found, (Some(0), "[0] it is\n".into(), String::new()));
 }
 
+/// The script that stands for ssh starts the launcher in this process's folder.
+#[test]
+fn another_folder_begins_where_the_launcher_starts() {
+    let inner = format!("inner-{}", id());
+    let folder = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    fs::create_dir_all(folder.join(&inner)).unwrap();
+    let mut command = launcher(1, "a");
+    command.args(["--folder", &inner, "pwd", "-P"]);
+    let found = output(command.current_dir(&folder));
+    fs::remove_dir_all(folder.join(&inner)).unwrap();
+    let expected = format!("[0] {}\n", folder.join(&inner).display());
+    assert_eq!(found, (Some(0), expected, String::new()));
+}
+
 #[test]
 fn ranks_of_several_hosts_find_each_other() {
     let mut command = launcher(3, "a:2,localhost");

@@ -65,6 +65,9 @@ struct Arguments {
     /// Where the other ranks reach rank 0, as HOST or HOST:PORT [default: the first host, and a free port there]
     #[arg(long, value_name = "ADDRESS", requires = "hosts")]
     address: Option<String>,
+    /// Where ranks work on each host; a relative path begins where --rsh starts the launcher [default: this folder]
+    #[arg(long, value_name = "FOLDER", requires = "hosts")]
+    folder: Option<OsString>,
     /// After so many seconds without a word from this launcher, a host ends its ranks; without one from a host, the job ends
     #[arg(long, value_name = "SECONDS", requires = "hosts", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     silence: u64,
@@ -123,14 +126,18 @@ fn launch(arguments: &Arguments, complaints: &Complaints) -> Result<u8, String> 
     let hosts = hosts.map(|list| hosts::share_out(list, arguments.ranks));
     let hosts = hosts.transpose().map_err(|error| error.to_string())?;
     catch_signals()?;
-    let folder =
-        std::env::current_dir().map_err(|error| format!("no working directory: {error}"))?;
+    let folder = match &arguments.folder {
+        Some(folder) => folder.clone(),
+        None => std::env::current_dir()
+            .map_err(|error| format!("no working directory: {error}"))?
+            .into(),
+    };
     let mut job = Job {
         ranks: 0..arguments.ranks,
         size: arguments.ranks,
         root: String::new(),
         secret: secret().map_err(|error| format!("no random bytes: {error}"))?,
-        folder: folder.into(),
+        folder,
         variables: arguments.variables(),
         program: arguments.program.clone(),
     };
