@@ -1,5 +1,5 @@
-//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `doctor`, `dist` and
-//! `house`.
+//! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `flash`, `doctor`,
+//! `dist` and `house`.
 
 mod count;
 #[allow(
@@ -7,6 +7,7 @@ mod count;
     reason = "the command that fills a folder comes with the next commit"
 )]
 mod dist;
+mod flash;
 mod house;
 mod installs;
 mod launch;
@@ -34,6 +35,7 @@ use thiserror::Error;
 
 use count::Counts;
 use dist::DistError;
+use flash::{Flash, FlashError};
 use house::HouseError;
 use installs::{Installs, Missing};
 use launch::{Launch, LaunchError, become_launcher};
@@ -55,7 +57,10 @@ const FULL_FUZZ_RUNS: u64 = 5_000_000;
 /// How long a benchmark may take, with its build.
 const BENCH_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// The package that looks a node over.
+/// As a shell has it, for a program that Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
+
+/// The package that looks a node over, and its program.
 const DOCTOR: &str = "warpbell-doctor";
 
 /// The project's own commands.
@@ -156,6 +161,8 @@ enum Action {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         program: Vec<String>,
     },
+    /// Copy the programs to other machines by ssh, look these over, and run a program there as ranks
+    Flash(Flash),
     /// Check whether this machine has what a GPU-driven queue needs
     Doctor {
         /// Print JSON
@@ -186,6 +193,8 @@ enum CommandError {
     #[error(transparent)]
     Dist(#[from] DistError),
     #[error(transparent)]
+    Flash(#[from] FlashError),
+    #[error(transparent)]
     Tool(#[from] Missing),
     #[error("cannot handle Ctrl-C: {0}")]
     CtrlC(#[from] ctrlc::Error),
@@ -203,7 +212,7 @@ fn main() -> ExitCode {
         Err(wrong) if wrong.use_stderr() => wrong.exit(),
         Err(help) => {
             say::note(help.print().and_then(|()| io::stdout().flush()));
-            Ok(true)
+            Ok(0)
         }
     };
     match (done, say::unsaid()) {
@@ -215,18 +224,23 @@ fn main() -> ExitCode {
             say::complain(format_args!("cannot print: {error}"));
             ExitCode::FAILURE
         }
-        (Ok(true), None) => ExitCode::SUCCESS,
-        (Ok(false), None) => ExitCode::FAILURE,
+        (Ok(status), None) => ExitCode::from(status),
     }
 }
 
-/// Carries a command out, and says whether all went well.
-fn act(action: Action) -> Result<bool, CommandError> {
-    ctrlc::set_handler(|| {
-        run::kill_running();
-        std::process::exit(130);
-    })?;
-    match action {
+/// Carries a command out, and gives the status of this process.
+fn act(action: Action) -> Result<u8, CommandError> {
+    let on_ctrl_c = match action {
+        // It removes what is its own before it ends.
+        Action::Flash(_) => flash::stop,
+        _ => || {
+            run::kill_running();
+            std::process::exit(INTERRUPTED.into());
+        },
+    };
+    ctrlc::set_handler(on_ctrl_c)?;
+    let done = match action {
+        Action::Flash(flash) => return Ok(flash::flash(&flash)?),
         Action::Test { list: true, .. } => {
             for step in Step::value_variants() {
                 let kind = if step.is_daily() { "" } else { "--full" };
@@ -303,7 +317,8 @@ fn act(action: Action) -> Result<bool, CommandError> {
             house::count_and_print(&Workspace::load(Path::new("."))?.root)?;
             Ok(true)
         }
-    }
+    };
+    done.map(|good| u8::from(!good))
 }
 
 /// Whether a step is to run, by the options `--full`, `--only` and `--skip`.

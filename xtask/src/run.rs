@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::panic::resume_unwind;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -76,7 +76,7 @@ impl Finished {
 
 /// Which of the two streams a line came from.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+pub enum Stream {
     Stdout,
     Stderr,
 }
@@ -87,13 +87,36 @@ enum Stream {
 pub fn capture(
     mut command: Command,
     deadline: Duration,
+    on_line: impl FnMut(&str),
+) -> Result<Finished, RunError> {
+    command.stdin(Stdio::null());
+    keep(command, |_| {}, deadline, on_line)
+}
+
+/// As [`capture`], but a thread of its own writes what the command reads.
+pub fn feed(
+    mut command: Command,
+    write: impl FnOnce(ChildStdin) + Send + 'static,
+    deadline: Duration,
+) -> Result<Finished, RunError> {
+    command.stdin(Stdio::piped());
+    let feed = |group: &mut Group| {
+        if let Some(stdin) = group.child.stdin.take() {
+            thread::spawn(move || write(stdin));
+        }
+    };
+    keep(command, feed, deadline, |_| {})
+}
+
+fn keep(
+    mut command: Command,
+    started: impl FnOnce(&mut Group),
+    deadline: Duration,
     mut on_line: impl FnMut(&str),
 ) -> Result<Finished, RunError> {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut group = Group::start(command)?;
+    started(&mut group);
     let (sender, lines) = channel();
     if let Some(stdout) = group.child.stdout.take() {
         forward_lines(stdout, Stream::Stdout, sender.clone());
@@ -103,20 +126,20 @@ pub fn capture(
     }
     let mut stdout = String::new();
     let mut output = String::new();
-    let mut keep = |(stream, line): (Stream, String)| {
+    let mut take = |(stream, line): (Stream, String)| {
         on_line(line.trim_end());
         if stream == Stream::Stdout {
             stdout.push_str(&line);
         }
         output.push_str(&line);
     };
-    let ending = group.wait(deadline, |patience| receive(&lines, patience, &mut keep))?;
+    let ending = group.wait(deadline, |patience| receive(&lines, patience, &mut take))?;
     // A process that left the group may still hold the pipes, so this has an end of its own.
     let drained_by = Instant::now() + 6 * DRAIN;
     while let Ok(line) = lines.recv_timeout(DRAIN)
         && Instant::now() < drained_by
     {
-        keep(line);
+        take(line);
     }
     Ok(Finished {
         ending,
@@ -184,14 +207,16 @@ pub fn kill_running() {
 }
 
 /// A process that leads a group of its own.
-struct Group {
+#[derive(Debug)]
+pub struct Group {
     program: String,
-    child: Child,
+    pub child: Child,
     pid: Pid,
 }
 
 impl Group {
-    fn start(mut command: Command) -> Result<Self, RunError> {
+    /// Starts it. Ctrl-C ends it, too.
+    pub fn start(mut command: Command) -> Result<Self, RunError> {
         let program = command.get_program().to_string_lossy().into_owned();
         // Held over the start, so that a Ctrl-C in between cannot miss the group.
         let mut running = RUNNING
@@ -214,7 +239,7 @@ impl Group {
     /// Waits for the leader's end or the deadline, then kills what is left of the group.
     ///
     /// `pass_time` is called between two looks and may take up to the time that it is given.
-    fn wait(
+    pub fn wait(
         mut self,
         deadline: Duration,
         mut pass_time: impl FnMut(Duration),
@@ -265,7 +290,7 @@ impl Group {
 }
 
 /// Sends the lines of a stream, from a thread, until the stream ends.
-fn forward_lines(
+pub fn forward_lines(
     stream: impl Read + Send + 'static,
     name: Stream,
     sender: Sender<(Stream, String)>,
@@ -301,6 +326,8 @@ fn receive(
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     const LONG: Duration = Duration::from_secs(300);
@@ -384,6 +411,13 @@ mod tests {
         let finished = capture(shell("sleep 600 & echo $!"), LONG, |_| {}).unwrap();
         assert!(finished.success());
         assert!(has_ended(finished.stdout.trim()));
+    }
+
+    #[test]
+    fn a_thread_writes_what_the_command_reads() {
+        let write = |mut stdin: ChildStdin| stdin.write_all(b"one\n").unwrap();
+        let finished = feed(shell("cat; echo two"), write, LONG).unwrap();
+        assert_eq!(finished.stdout, "one\ntwo\n");
     }
 
     #[test]

@@ -3,7 +3,9 @@
 mod book;
 mod dist;
 mod faults;
+mod flash;
 mod gallery;
+mod net;
 mod optimised;
 mod packages;
 mod ranks;
@@ -198,6 +200,7 @@ impl Steps<'_> {
             Step::Gallery => self.gallery(&mut report),
             Step::Ranks => self.ranks(&mut report),
             Step::Faults => self.faults(&mut report),
+            Step::Flash => self.flash(&mut report),
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
             Step::Dist => self.dist(&mut report),

@@ -1,7 +1,6 @@
 //! The step in which ranks fail: four of them, on four machines that are network namespaces.
 
 mod job;
-mod net;
 
 use std::path::Path;
 use std::thread::sleep;
@@ -9,9 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+use super::net::Net;
 use super::{BUILD_DEADLINE, Report, StepError, Steps, executable, without_json};
 use job::{Bench, Job};
-use net::Net;
 
 /// The program of most ranks, an example of host-init.
 const PROGRAM: &str = "rounds";

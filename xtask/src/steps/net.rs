@@ -66,6 +66,11 @@ impl Net {
         command
     }
 
+    /// The processes on a rank's machine.
+    pub fn processes(&self, rank: u32) -> Result<Vec<Pid>, String> {
+        processes(&self.name(rank))
+    }
+
     /// Takes a machine's interface down, or up.
     pub fn set_link(&self, rank: u32, state: &str) -> Result<(), String> {
         ip(&format!("-n {} link set {LINK} {state}", self.name(rank)))
@@ -136,17 +141,20 @@ fn clear() -> Result<(), String> {
             .and_then(|rest| rest.split_once('-'));
         let is_over = |(process, _)| !Path::new("/proc").join::<&str>(process).exists();
         if process.is_some_and(is_over) {
-            let on_it = Command::new("ip").args(["netns", "pids", &name]).output();
-            let on_it = on_it.map_err(|error| format!("no ip: {error}"))?.stdout;
-            let numbers = String::from_utf8_lossy(&on_it);
-            for process in numbers.lines().filter_map(|line| line.trim().parse().ok()) {
+            for process in processes(&name)? {
                 // It may have ended by itself.
-                let _ = Pid::from_raw(process).map(|process| kill_process(process, Signal::KILL));
+                let _ = kill_process(process, Signal::KILL);
             }
             ip(&format!("netns delete {name}"))?;
         }
     }
     Ok(())
+}
+
+fn processes(name: &str) -> Result<Vec<Pid>, String> {
+    let numbers = says("ip", &format!("netns pids {name}"))?;
+    let numbers = numbers.lines().filter_map(|line| line.trim().parse().ok());
+    Ok(numbers.filter_map(Pid::from_raw).collect())
 }
 
 fn ip(words: &str) -> Result<(), String> {

@@ -18,6 +18,7 @@ pub enum Step {
     Gallery,
     Ranks,
     Faults,
+    Flash,
     Template,
     Card,
     Cust,
@@ -91,6 +92,9 @@ impl Step {
             }
             Self::Faults => {
                 "ranks in four network namespaces go on when one fails, and take it in again"
+            }
+            Self::Flash => {
+                "`cargo xtask flash` copies programs to two network namespaces by ssh, runs them there, and leaves nothing behind"
             }
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
@@ -176,6 +180,7 @@ impl Step {
                 Tool::Iproute2,
             ],
             Self::Faults => &[Tool::Iproute2],
+            Self::Flash => &[Tool::OpenSsh, Tool::Iproute2],
             Self::Rxe => &[
                 Tool::IbverbsUtils,
                 Tool::Perftest,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::net::Net;
 use crate::steps::minutes;
+use crate::steps::net::Net;
 
 /// How long ranks may take to say something.
 const DEADLINE: Duration = minutes(5);
