@@ -2,10 +2,6 @@
 //! `dist` and `house`.
 
 mod count;
-#[allow(
-    dead_code,
-    reason = "the command that fills a folder comes with the next commit"
-)]
 mod dist;
 mod flash;
 mod house;

@@ -24,8 +24,10 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::dist::manifest::{File, Manifest};
+use crate::dist::{self, DistError};
 use crate::run::{self, RunError, beside_each_other};
 use crate::say::say;
+use crate::workspace::{Workspace, WorkspaceError};
 use copy::Present;
 use doctor::Missing;
 use job::{Job, Rank};
@@ -46,8 +48,8 @@ pub struct Flash {
     /// A file with nodes and their settings, such as nodes.toml
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
-    /// The folder that is copied, with its manifest.json
-    #[arg(long, value_name = "FOLDER", required_unless_present = "clean")]
+    /// The folder that is copied, with its manifest.json [default: what `cargo xtask dist` builds]
+    #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
     /// How many ranks [default: one on each node]
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
@@ -83,6 +85,10 @@ pub struct Flash {
 pub enum FlashError {
     #[error(transparent)]
     Nodes(#[from] NodesError),
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+    #[error(transparent)]
+    Dist(#[from] DistError),
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error(transparent)]
@@ -169,8 +175,10 @@ pub fn stop() {
 fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
     let began = Instant::now();
     let nodes = nodes::read(&flash.words, flash.nodes.as_deref())?;
-    // Clap asks for it.
-    let source = Source::open(flash.from.as_deref().unwrap_or(Path::new("")))?;
+    let source = match &flash.from {
+        Some(folder) => Source::open(folder)?,
+        None => Source::open(&build()?)?,
+    };
     let manifest = &source.manifest;
     let mut program = flash.program.clone();
     if let Some(name) = program.first_mut() {
@@ -233,6 +241,15 @@ fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
         say!("{}", json.expect("a document has only strings and numbers"));
     }
     Ok(status.unwrap_or(0))
+}
+
+/// Builds all programs, which is quick if little has changed.
+fn build() -> Result<PathBuf, FlashError> {
+    let spinner = crate::spinner();
+    spinner.set_prefix("building");
+    let folder = dist::stage(&Workspace::load(Path::new("."))?, &spinner)?;
+    spinner.finish_and_clear();
+    Ok(folder)
 }
 
 /// Connects to all nodes and takes their locks, if all can have a copy.

@@ -309,7 +309,11 @@ fn wrong(bench: &Bench) -> Result<(), String> {
         bench,
         2,
         &NODES,
-        &["10.79.0.1: it says: note: FAILED", "10.79.0.2: it says: "],
+        &[
+            "10.79.0.1: it says: ",
+            "note: FAILED",
+            "10.79.0.2: it says: ",
+        ],
     );
     bench.write("dist/note", "two").map_err(text)?;
     bench.write_manifest("two", |_| {}).map_err(text)?;
