@@ -12,6 +12,9 @@ const SHARE: u64 = COUNT / RANKS as u64;
 const RANKS: u32 = 4;
 /// Where results lie, behind a member's own numbers.
 const TO: u64 = 8 * COUNT;
+/// Where the tables of `all_to_all_v` lie, behind the results.
+const SENDS: u64 = TO + RANKS as u64 * 8 * COUNT;
+const TAKES: u64 = SENDS + RANKS as u64 * 16;
 
 /// Number `at` of a member in a call: no two are alike.
 fn number(call: u64, rank: u32, at: u64) -> u64 {
@@ -19,10 +22,19 @@ fn number(call: u64, rank: u32, at: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
+/// How many numbers a member sends to another one, or to itself, in an `all_to_all_v`: in a fourth of all cases none.
+fn count(call: u64, from: u32, to: u32) -> u64 {
+    let mixed = number(call, from, to.into()) >> 40;
+    match mixed % 4 {
+        0 => 0,
+        _ => mixed / 4 % (SHARE + 1),
+    }
+}
+
 /// So many rounds of every call, over each wire.
 pub fn rounds(port: u16, rounds: u64) {
     let config = TeamConfig {
-        bytes: (TO + u64::from(RANKS) * 8 * COUNT) as usize,
+        bytes: (TAKES + u64::from(RANKS) * 16) as usize,
         queue_pair: queues(),
         ..TeamConfig::default()
     };
@@ -109,6 +121,32 @@ fn every_call(member: &TeamMember, round: u64) {
             &|at| sum(call, u64::from(own) * SHARE + at),
         );
     }
+    let varying = first + 8;
+    let sent = (0..RANKS).map(|to| [8 * SHARE * u64::from(to), count(varying, own, to)]);
+    let taken: Vec<u64> = (0..RANKS).map(|from| count(varying, from, own)).collect();
+    // What comes lies one behind the other.
+    let places = taken.iter().scan(TO, |next, &count| {
+        let place = [*next, count];
+        *next += 8 * count;
+        Some(place)
+    });
+    let tables: Vec<u8> = (sent.chain(places).flatten())
+        .flat_map(u64::to_le_bytes)
+        .collect();
+    let comes: Vec<u64> = (0..)
+        .zip(&taken)
+        .flat_map(|(from, &count)| (0..count).map(move |at| (from, at)))
+        .map(|(from, at)| number(varying, from, u64::from(own) * SHARE + at))
+        .collect();
+    check(
+        varying,
+        &mut |team| {
+            member.write(SENDS as usize, &tables).unwrap();
+            team.all_to_all_v::<u64>(SENDS, TAKES, LIMIT).unwrap();
+        },
+        comes.len() as u64,
+        &|at| comes[at as usize],
+    );
     team.barrier(LIMIT).unwrap();
 }
 

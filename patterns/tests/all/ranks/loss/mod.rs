@@ -30,10 +30,10 @@ fn under_loss(port: u16, size: u32, wire: WireKind, part: impl Fn(World) + Sync)
 
 /// With `--full` alone.
 mod thousand_rounds {
-    /// Eight calls in each round.
+    /// Nine calls in each round.
     #[test]
     fn collectives() {
-        super::collectives::rounds(22_076, 125);
+        super::collectives::rounds(22_076, 112);
     }
 
     #[test]
