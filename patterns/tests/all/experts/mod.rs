@@ -23,7 +23,7 @@ fn in_both_modes(members: usize) -> [(usize, Mode); 2] {
 }
 
 /// The same in either mode; in the throughput mode, tokens make two pieces.
-fn config_of(mode: Mode) -> ExpertsConfig {
+pub fn config_of(mode: Mode) -> ExpertsConfig {
     match mode {
         Mode::LowLatency => config(),
         Mode::Throughput => ExpertsConfig {

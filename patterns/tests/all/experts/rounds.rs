@@ -19,7 +19,7 @@ struct Rounds<'a> {
     half: u32,
     /// The member that is masked from the dispatch on, if there is one.
     masked: u32,
-    /// What the wait of a dispatch may take.
+    /// What the waits for other members may take.
     limit_ms: u64,
     results: Slice<'a, Word64>,
 }
@@ -71,6 +71,7 @@ fn half<M: Way>(p: &Rounds<'_>, experts: &mut Experts<'_, M>, model: &Model) -> 
         Ok(masked) => Err(wrong(1, u64::from(masked))),
         Err(error) => Err(Error::to_bits(error)),
     };
+    let limit = Deadline::after_ms(p.limit_ms);
     if p.half == 0 || p.half == WHOLE {
         write_inputs(p, experts, model);
         experts
@@ -78,14 +79,14 @@ fn half<M: Way>(p: &Rounds<'_>, experts: &mut Experts<'_, M>, model: &Model) -> 
             .map_err(Error::to_bits)?;
     }
     if p.half == 1 || p.half == WHOLE {
-        masked(experts.dispatch_finish(Deadline::after_ms(p.limit_ms)))?;
+        masked(experts.dispatch_finish(limit))?;
         compute(p, experts, model)?;
     }
     if p.half == 2 || p.half == WHOLE {
         experts.combine_begin(PATIENCE).map_err(Error::to_bits)?;
     }
     if p.half == 3 || p.half == WHOLE {
-        masked(experts.combine_finish(PATIENCE))?;
+        masked(experts.combine_finish(limit))?;
         check_results(p, experts, model)?;
     }
     Ok(())
@@ -199,7 +200,7 @@ pub struct Plan {
 
 impl Plan {
     /// Whole rounds in which nobody is masked.
-    pub fn whole(routing: Routing, rounds: u64) -> Self {
+    pub const fn whole(routing: Routing, rounds: u64) -> Self {
         Self {
             routing,
             rounds,

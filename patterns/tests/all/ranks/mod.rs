@@ -5,6 +5,7 @@ mod active;
 mod cpnet;
 mod exchange;
 mod experts;
+mod killed;
 mod loss;
 mod proxy;
 mod rejoin;
@@ -70,17 +71,22 @@ impl Entrance {
         }
     }
 
+    /// Where its rank 0 listens.
+    fn root(&self) -> Root {
+        let [_, b, c, d] = std::process::id().to_be_bytes();
+        Root::Tcp {
+            host: format!("127.{}.{c}.{d}", 64 + b % 64),
+            port: self.port,
+        }
+    }
+
     /// Enters it with this number; a second time, if the process before has ended and the others take it in.
     fn enter(&self, rank: u32) -> World {
-        let [_, b, c, d] = std::process::id().to_be_bytes();
         let config = Config {
             rank,
             size: self.size,
             local_rank: None,
-            root: Root::Tcp {
-                host: format!("127.{}.{c}.{d}", 64 + b % 64),
-                port: self.port,
-            },
+            root: self.root(),
             ..Config::read(&Environment::default()).unwrap()
         };
         let ranks = Rendezvous::join(&config, PATIENCE).unwrap();
@@ -114,10 +120,19 @@ impl Entrance {
 
     /// What each rank comes to.
     fn all<R: Send>(&self, part: impl Fn(World) -> R + Sync) -> Vec<R> {
+        self.these(0..self.size, part)
+    }
+
+    /// What these ranks come to.
+    fn these<R: Send>(
+        &self,
+        ranks: impl IntoIterator<Item = u32>,
+        part: impl Fn(World) -> R + Sync,
+    ) -> Vec<R> {
         let rank = |rank| part(self.enter(rank));
         thread::scope(|scope| {
             let rank = &rank;
-            let threads: Vec<_> = (0..self.size)
+            let threads: Vec<_> = (ranks.into_iter())
                 .map(|number| scope.spawn(move || rank(number)))
                 .collect();
             threads.into_iter().map(|one| one.join().unwrap()).collect()
