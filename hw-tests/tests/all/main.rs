@@ -1,4 +1,5 @@
-//! What the suite's programs refuse, and what they do with their output.
+//! What the suite's programs refuse, what they do with their output, and how often patterns ring doorbells.
 
+mod doorbells;
 mod machine;
 mod output;
