@@ -1,0 +1,140 @@
+//! The command line, and what its subcommands do.
+
+use std::fmt::Write;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Parser, Subcommand};
+use mlx5_wqe::prm::CommandOpcode;
+
+use crate::decode::{Context, Kind, Service, decode};
+use crate::input::{self, InputError};
+use crate::text;
+
+/// Show what lies in mlx5 queues.
+#[derive(Debug, Parser)]
+#[command(name = "warpbell", version, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show WQEs, CQEs, doorbells and commands field by field
+    Decode(Decode),
+}
+
+/// Why a subcommand did nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The bytes were not read.
+    #[error("{0}")]
+    Input(#[from] InputError),
+    /// The result has no JSON.
+    #[error("cannot write JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  warpbell decode ring.bin                      say what it can be, and show it
+  warpbell decode -k wqe --log-size 6 ring.bin  a whole send ring of 64 blocks
+  warpbell decode -k cqe --log-size 6 --index 64 cq.bin
+                                                CQEs from number 64 on: lap 1
+  xxd wqe.bin | warpbell decode -k wqe          hex on standard input
+
+The status is 1 if a finding is an error, and 2 if the bytes cannot be read.")]
+struct Decode {
+    /// A file of bytes or of hexadecimal text (hex digits, xxd, hexdump -C, od); - is standard input
+    #[arg(default_value = "-")]
+    file: PathBuf,
+    /// What the bytes are; without it, the likeliest
+    #[arg(short, long, value_enum)]
+    kind: Option<Kind>,
+    /// Index of the first block, receive or CQE, counted since the queue was made
+    #[arg(long, value_parser = number)]
+    index: Option<u32>,
+    /// The queue has 2^N blocks, receives or CQEs
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=22))]
+    log_size: Option<u8>,
+    /// The queue pair's number
+    #[arg(long, value_parser = number)]
+    qpn: Option<u32>,
+    /// Transport of the queue pair
+    #[arg(long, value_enum, default_value = "rc")]
+    transport: Service,
+    /// Bytes between two WQEs of a receive queue
+    #[arg(long, value_name = "BYTES", default_value = "16", value_parser = stride)]
+    stride: usize,
+    /// For a devx-answer: the command that it answers, such as CREATE_QP
+    #[arg(long, value_name = "COMMAND", value_parser = command)]
+    answers: Option<CommandOpcode>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    /// Does what the command line asks for, and appends what is to be printed. False if a finding is an error.
+    ///
+    /// # Errors
+    /// [`RunError::Input`] if there is nothing to decode.
+    pub fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
+        match &self.action {
+            Action::Decode(options) => options.run(columns, out),
+        }
+    }
+}
+
+impl Decode {
+    fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
+        if self.file == Path::new("-") && io::stdin().is_terminal() {
+            eprintln!("reading bytes or hex digits from the terminal; end with Ctrl-D");
+        }
+        let input = input::read(&self.file)?;
+        let context = Context {
+            index: self.index,
+            log_size: self.log_size,
+            qpn: self.qpn,
+            transport: self.transport.into(),
+            stride: self.stride,
+            answers: self.answers,
+        };
+        let mut report = decode(&input.bytes, self.kind, &context);
+        report.findings.splice(0..0, input.findings);
+        if self.json {
+            // A string takes all that is written to it.
+            let _ = writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            out.push_str(&text::page(&report, columns));
+        }
+        Ok(!report.has_errors())
+    }
+}
+
+/// A number in decimal, or in hexadecimal after `0x`.
+fn number(text: &str) -> Result<u32, String> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|error| format!("{error}; give a number such as 77 or 0x4d"))
+}
+
+fn stride(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(bytes @ (16 | 32 | 64 | 128 | 256 | 512)) => Ok(bytes),
+        _ => Err("a stride is 16, 32, 64, 128, 256 or 512".into()),
+    }
+}
+
+fn command(text: &str) -> Result<CommandOpcode, String> {
+    let known = || CommandOpcode::KNOWN.iter();
+    if let Some(found) = known().find(|opcode| opcode.to_string().eq_ignore_ascii_case(text)) {
+        return Ok(*found);
+    }
+    let names: Vec<_> = known().map(ToString::to_string).collect();
+    Err(format!("the commands are {}", names.join(", ")))
+}
