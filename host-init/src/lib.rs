@@ -16,6 +16,7 @@
 //! | [`choice`] | what kernels that repeat choose |
 //! | [`cores`] | threads that stay on a core |
 //! | [`state`] | what a queue pair and its other end say of themselves |
+//! | [`live`] | the queues of another process, for tools |
 //! | [`queue_pair`] | what a queue pair waits for, and how posts are best cut |
 //! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
 //! | [`mlx5`] | how a card is opened, and what it counts and reports |
@@ -92,6 +93,7 @@ mod frame;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod launch;
+pub mod live;
 mod memory;
 #[cfg(feature = "mlx5")]
 pub mod mlx5;

@@ -79,7 +79,7 @@ pub(crate) struct SendQueueImage {
 }
 
 /// The newest WQE that a completion queue tells of, among the last `depth` before `producer`.
-fn newest(completions: &[[u8; 64]], producer: u16, depth: usize) -> Option<u16> {
+pub(crate) fn newest(completions: &[[u8; 64]], producer: u16, depth: usize) -> Option<u16> {
     // From a WQE to the end of what was posted.
     let behind = |index: u16| match producer.wrapping_sub(index) {
         0 => 1 << 16,

@@ -24,6 +24,7 @@ use warpbell::{
 use crate::completion_queue::CommonRing;
 use crate::config::{Checked, CheckedCompletions, CheckedReceive};
 use crate::device::{Queues, Step};
+use crate::live::Entry;
 use crate::one_path::{Taken, Written};
 use crate::queue_memory::QueueMemory;
 use crate::state::{Endpoint, NicError};
@@ -60,6 +61,8 @@ pub struct QueuePair {
     remote: Option<Endpoint>,
     /// Freed only after the device has let go of it.
     memory: ManuallyDrop<QueueMemory>,
+    /// How other processes find the queues. Taken away before the memory is freed.
+    listed: Option<Entry>,
     _path: Option<Taken>,
     /// The completion queue that its send queue has in common with others. Dropped after the queue pair is destroyed.
     common: Option<Arc<CommonRing>>,
@@ -105,6 +108,7 @@ impl QueuePair {
                 return Err(error);
             }
         };
+        let listed = Entry::new(queues.qpn, queues.send_cqn, &memory, &config);
         let memory = ManuallyDrop::new(memory);
         Ok(Self {
             domain: domain.clone(),
@@ -113,6 +117,7 @@ impl QueuePair {
             psn: fresh_psn(),
             remote: None,
             memory,
+            listed: Some(listed),
             _path: path,
             common,
         })
@@ -262,6 +267,10 @@ impl QueuePair {
                 &mut || cleared = memory.clear(),
             )?
         };
+        if let Some(listed) = &self.listed {
+            let Queues { qpn, send_cqn, .. } = self.queues;
+            listed.renew(qpn, send_cqn, &self.memory, &self.config);
+        }
         self.psn = fresh_psn();
         self.remote = None;
         cleared
@@ -491,6 +500,7 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        self.listed = None;
         // SAFETY: taken once, here.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         if let Err(error) = self.domain.provider().destroy(self.queues) {
