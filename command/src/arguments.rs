@@ -3,13 +3,17 @@
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use console::Term;
 use mlx5_wqe::prm::CommandOpcode;
 
 use crate::decode::{Context, Kind, Service, decode};
 use crate::input::{self, InputError};
+use crate::live::{LiveReport, QueueError};
 use crate::text;
+use crate::top::{self, Watch};
 
 /// Show what lies in mlx5 queues.
 #[derive(Debug, Parser)]
@@ -22,7 +26,9 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Show WQEs, CQEs, doorbells and commands field by field
-    Decode(Decode),
+    Decode(Box<Decode>),
+    /// Show what the queues of a running process wait for
+    Top(Top),
 }
 
 /// Why a subcommand did nothing.
@@ -31,6 +37,9 @@ pub enum RunError {
     /// The bytes were not read.
     #[error("{0}")]
     Input(#[from] InputError),
+    /// The queues of a process were not read.
+    #[error("{0}")]
+    Queue(#[from] QueueError),
     /// The result has no JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -44,6 +53,7 @@ Examples:
   warpbell decode -k cqe --log-size 6 --index 64 cq.bin
                                                 CQEs from number 64 on: lap 1
   xxd wqe.bin | warpbell decode -k wqe          hex on standard input
+  warpbell decode --pid 1234 --qpn 0x40         a queue pair of a running process
 
 The status is 1 if a finding is an error, and 2 if the bytes cannot be read.")]
 struct Decode {
@@ -71,7 +81,25 @@ struct Decode {
     /// For a devx-answer: the command that it answers, such as CREATE_QP
     #[arg(long, value_name = "COMMAND", value_parser = command)]
     answers: Option<CommandOpcode>,
+    /// Show a queue pair of this running process instead of a file; needs --qpn
+    #[arg(long, requires = "qpn", conflicts_with_all = ["file", "kind", "index", "log_size", "transport", "stride", "answers"])]
+    pid: Option<u32>,
     /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+The process must have been built with Warpbell, and run as the same user. Nothing
+in it changes. `warpbell decode --pid PID --qpn QPN` shows the bytes of a queue.")]
+struct Top {
+    /// The process
+    pid: u32,
+    /// Print once, and end; also where the output goes to a file
+    #[arg(long)]
+    once: bool,
+    /// Print JSON, one object a second
     #[arg(long)]
     json: bool,
 }
@@ -84,12 +112,17 @@ impl Arguments {
     pub fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
         match &self.action {
             Action::Decode(options) => options.run(columns, out),
+            Action::Top(options) => options.run(columns, out),
         }
     }
 }
 
 impl Decode {
     fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
+        if let Some(pid) = self.pid {
+            // The option requires the number.
+            return live(pid, self.qpn.unwrap_or_default(), self.json, columns, out);
+        }
         if self.file == Path::new("-") && io::stdin().is_terminal() {
             eprintln!("reading bytes or hex digits from the terminal; end with Ctrl-D");
         }
@@ -111,6 +144,65 @@ impl Decode {
             out.push_str(&text::page(&report, columns));
         }
         Ok(!report.has_errors())
+    }
+}
+
+/// Shows a queue pair of a running process.
+fn live(
+    pid: u32,
+    qpn: u32,
+    json: bool,
+    columns: usize,
+    out: &mut String,
+) -> Result<bool, RunError> {
+    let report = LiveReport::read(pid, qpn)?;
+    if json {
+        let _ = writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
+        return Ok(!report.has_errors());
+    }
+    for queue in &report.queues {
+        let _ = writeln!(
+            out,
+            "queue pair {:#08x} of process {pid}, send ring at {:#x}",
+            queue.qpn, queue.send_ring
+        );
+        for part in &queue.parts {
+            let _ = writeln!(
+                out,
+                "\n{}: {}",
+                part.name,
+                text::page(&part.report, columns).trim_end()
+            );
+        }
+    }
+    Ok(!report.has_errors())
+}
+
+impl Top {
+    fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
+        let mut watch = Watch::begin(self.pid).map_err(QueueError::Live)?;
+        let term = Term::stdout();
+        loop {
+            let screen = watch.look().map_err(QueueError::Live)?;
+            let page = match (self.json, self.once) {
+                (true, true) => serde_json::to_string_pretty(&screen)? + "\n",
+                (true, false) => serde_json::to_string(&screen)? + "\n",
+                (false, _) => top::page(&screen, columns),
+            };
+            if self.once || !self.json && !term.is_term() {
+                out.push_str(&page);
+                return Ok(true);
+            }
+            let cleared = match self.json {
+                true => Ok(()),
+                false => term.clear_screen(),
+            };
+            // A reader that has gone ends the watch.
+            if cleared.and_then(|()| term.write_str(&page)).is_err() {
+                return Ok(true);
+            }
+            std::thread::sleep(Duration::from_secs(1));
+        }
     }
 }
 

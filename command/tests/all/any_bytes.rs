@@ -60,7 +60,7 @@ fn queues() -> impl Strategy<Value = Vec<u8>> {
 fn config() -> ProptestConfig {
     ProptestConfig {
         failure_persistence: None,
-        cases: 1_000,
+        cases: 400,
         ..ProptestConfig::default()
     }
 }

@@ -1,9 +1,10 @@
-//! What `warpbell decode` makes of bytes: known ones, any ones, and wrong ones.
+//! What `warpbell` makes of bytes and of running processes: known ones, any ones, and wrong ones.
 
 mod any_bytes;
 mod findings;
 mod goldens;
 mod input;
+mod live;
 mod program;
 
 use warpbell_command::decode::{Context, Kind, Report, Severity, Structure, decode};
