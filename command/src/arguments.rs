@@ -84,6 +84,9 @@ struct Decode {
     /// Show a queue pair of this running process instead of a file; needs --qpn
     #[arg(long, requires = "qpn", conflicts_with_all = ["file", "kind", "index", "log_size", "transport", "stride", "answers"])]
     pid: Option<u32>,
+    /// Show a queue pair of the process that left this core dump; needs --qpn
+    #[arg(long, value_name = "FILE", requires = "qpn", conflicts_with_all = ["pid", "file", "kind", "index", "log_size", "transport", "stride", "answers"])]
+    core: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -119,9 +122,15 @@ impl Arguments {
 
 impl Decode {
     fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
-        if let Some(pid) = self.pid {
-            // The option requires the number.
-            return live(pid, self.qpn.unwrap_or_default(), self.json, columns, out);
+        // Both options require the number.
+        let qpn = self.qpn.unwrap_or_default();
+        let of_queue = match (self.pid, &self.core) {
+            (Some(pid), _) => Some(LiveReport::read(pid, qpn)?),
+            (None, Some(file)) => Some(LiveReport::of_core(file, qpn)?),
+            (None, None) => None,
+        };
+        if let Some(report) = of_queue {
+            return show(&report, self.json, columns, out);
         }
         if self.file == Path::new("-") && io::stdin().is_terminal() {
             eprintln!("reading bytes or hex digits from the terminal; end with Ctrl-D");
@@ -147,32 +156,26 @@ impl Decode {
     }
 }
 
-/// Shows a queue pair of a running process.
-fn live(
-    pid: u32,
-    qpn: u32,
+/// Shows queue pairs of a process.
+fn show(
+    report: &LiveReport,
     json: bool,
     columns: usize,
     out: &mut String,
 ) -> Result<bool, RunError> {
-    let report = LiveReport::read(pid, qpn)?;
     if json {
-        let _ = writeln!(out, "{}", serde_json::to_string_pretty(&report)?);
+        let _ = writeln!(out, "{}", serde_json::to_string_pretty(report)?);
         return Ok(!report.has_errors());
     }
     for queue in &report.queues {
         let _ = writeln!(
             out,
-            "queue pair {:#08x} of process {pid}, send ring at {:#x}",
+            "queue pair {:#08x}, send ring at {:#x}",
             queue.qpn, queue.send_ring
         );
         for part in &queue.parts {
-            let _ = writeln!(
-                out,
-                "\n{}: {}",
-                part.name,
-                text::page(&part.report, columns).trim_end()
-            );
+            let page = text::page(&part.report, columns);
+            let _ = writeln!(out, "\n{}: {}", part.name, page.trim_end());
         }
     }
     Ok(!report.has_errors())

@@ -1,9 +1,12 @@
-//! The queues of a running process, decoded.
+//! The queues of a running process or of a core dump, decoded.
+
+use std::path::Path;
 
 use mlx5_wqe::{Cqe64, CqeOpcode};
 use serde::Serialize;
 use warpbell_host_init::live::{Image, LiveError, Process};
 
+use crate::core_dump::{self, CoreError};
 use crate::decode::{Context, FORMAT, Kind, Report, decode};
 
 /// Bytes of a block, and of a CQE.
@@ -17,11 +20,14 @@ pub enum QueueError {
     /// The process cannot be read.
     #[error("{0}")]
     Live(#[from] LiveError),
+    /// The core dump cannot be read.
+    #[error("{0}")]
+    Core(#[from] CoreError),
     /// The process has no such queue pair.
-    #[error("process {pid} has no queue pair {qpn:#x}; {}", have(found))]
+    #[error("{place} has no queue pair {qpn:#x}; {}", have(found))]
     NoQueue {
-        /// The process.
-        pid: u32,
+        /// The process or the core dump.
+        place: String,
         /// The number asked for.
         qpn: u32,
         /// The numbers that there are.
@@ -50,8 +56,8 @@ fn have(found: &[u32]) -> String {
 pub struct LiveReport {
     /// As of [`Report`].
     pub format: u32,
-    /// The process.
-    pub pid: u32,
+    /// The process; none of a core dump.
+    pub pid: Option<u32>,
     /// The queue pairs of that number: each device of the process may have one.
     pub queues: Vec<QueueReport>,
 }
@@ -83,11 +89,30 @@ impl LiveReport {
     /// [`QueueError::NoQueue`] if there is none; [`QueueError::Live`] if the process or the queue cannot be read.
     pub fn read(pid: u32, qpn: u32) -> Result<Self, QueueError> {
         let process = Process::attach(pid)?;
+        Self::of(&process, Some(pid), qpn, || format!("process {pid}"))
+    }
+
+    /// Reads them from a core dump.
+    ///
+    /// # Errors
+    /// As of [`read`](Self::read), and [`QueueError::Core`].
+    pub fn of_core(file: &Path, qpn: u32) -> Result<Self, QueueError> {
+        let process = core_dump::open(file)?;
+        Self::of(&process, None, qpn, || file.display().to_string())
+    }
+
+    fn of(
+        process: &Process,
+        pid: Option<u32>,
+        qpn: u32,
+        place: impl FnOnce() -> String,
+    ) -> Result<Self, QueueError> {
         let queues = process.queues()?;
         let of_number: Vec<_> = queues.iter().filter(|queue| queue.qpn == qpn).collect();
         if of_number.is_empty() {
             let found = queues.iter().map(|queue| queue.qpn).collect();
-            return Err(QueueError::NoQueue { pid, qpn, found });
+            let place = place();
+            return Err(QueueError::NoQueue { place, qpn, found });
         }
         let queues = of_number
             .into_iter()

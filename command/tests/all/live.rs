@@ -1,5 +1,6 @@
 //! Queues of this process, as `warpbell decode --pid` and `warpbell top` see them.
 
+use std::os::unix::fs::FileExt;
 use std::process::{self, Command};
 
 use clap::Parser;
@@ -354,4 +355,100 @@ fn the_program_shows_a_queue_of_another_process() {
         assert!(out.contains(text), "{out}");
         out.clear();
     }
+}
+
+/// Writes this process's private memory to a file as the kernel dumps a process, but for the registers.
+fn dump_self(file: &std::path::Path) {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let memory = std::fs::File::open("/proc/self/mem").unwrap();
+    let mut segments = Vec::new();
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let (range, rights) = (words.next().unwrap(), words.next().unwrap());
+        let (start, end) = range.split_once('-').unwrap();
+        let [start, end] = [start, end].map(|digits| u64::from_str_radix(digits, 16).unwrap());
+        let mut bytes = vec![0; (end - start) as usize];
+        if rights == "rw-p" && memory.read_exact_at(&mut bytes, start).is_ok() {
+            segments.push((start, bytes));
+        }
+    }
+    let mut headers = Vec::new();
+    let mut offset = 64 + 56 * segments.len() as u64;
+    for (start, bytes) in &segments {
+        let len = bytes.len() as u64;
+        // PT_LOAD, readable and writable; then offset, addresses, sizes, alignment.
+        headers.extend([1_u32, 6].map(u32::to_le_bytes).concat());
+        headers.extend(
+            [offset, *start, 0, len, len, 4096]
+                .map(u64::to_le_bytes)
+                .concat(),
+        );
+        offset += len;
+    }
+    // A little-endian ELF file of 64 bits; a core of an x86-64; program headers at 64.
+    let mut out = [
+        &b"\x7fELF\x02\x01\x01"[..],
+        &[0; 9],
+        &[4, 0, 62, 0, 1, 0, 0, 0],
+    ]
+    .concat();
+    out.extend([0_u64, 64, 0].map(u64::to_le_bytes).concat());
+    out.extend(0_u32.to_le_bytes());
+    out.extend(
+        [64, 56, segments.len() as u16, 0, 0, 0]
+            .map(u16::to_le_bytes)
+            .concat(),
+    );
+    out.extend(headers);
+    out.extend(segments.iter().flat_map(|(_, bytes)| bytes));
+    std::fs::write(file, out).unwrap();
+}
+
+#[test]
+fn a_core_dump_is_decoded() {
+    let (_device, domain) = domain();
+    let [ours, _theirs] = pairs(&domain, |_| {});
+    let mut queue = ours.send_queue().unwrap().open::<Exclusive>().unwrap();
+    let _ = queue.try_post(Wqe::nop().signalled()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("core");
+    dump_self(&file);
+    let report = LiveReport::of_core(&file, ours.qpn()).unwrap();
+    let found = part(&report, &ours, "send WQEs under way");
+    assert!(
+        found[0].title.starts_with("send WQE 0x0000: NOP"),
+        "{}",
+        found[0].title
+    );
+
+    let path = file.to_str().unwrap();
+    let said = error(&["decode", "--core", path, "--qpn", "0xfffff0"]);
+    assert!(
+        said.contains("core has no queue pair 0xfffff0; it has 0x"),
+        "{said}"
+    );
+    // A torn dump: its headers alone; and files that are none.
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..4096]).unwrap();
+    let said = error(&["decode", "--core", path, "--qpn", "1"]);
+    assert!(
+        said.contains("the dump holds no table of Warpbell's queues"),
+        "{said}"
+    );
+    std::fs::write(&file, &whole[..70]).unwrap();
+    let said = error(&["decode", "--core", path, "--qpn", "1"]);
+    assert!(
+        said.contains("is no core dump of a 64-bit process: "),
+        "{said}"
+    );
+    let said = error(&["decode", "--core", "/proc/self/exe", "--qpn", "1"]);
+    assert_eq!(
+        said,
+        "/proc/self/exe is no core dump of a 64-bit process, but another ELF file"
+    );
+    let said = error(&["decode", "--core", "/there/is/none", "--qpn", "1"]);
+    assert!(
+        said.starts_with("cannot read /there/is/none: No such file"),
+        "{said}"
+    );
 }

@@ -21,6 +21,7 @@ mod table;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
@@ -55,6 +56,12 @@ pub enum LiveError {
         /// The process.
         pid: u32,
     },
+    /// A dump of memory holds no table.
+    #[error(
+        "the dump holds no table of Warpbell's queues: its process made none, is another program, or left its private \
+         memory out (bit 0 of /proc/PID/coredump_filter)"
+    )]
+    NotInDump,
     /// The process was built with another version of Warpbell.
     #[error(
         "the process has queues in format {found}, and this program reads format {wanted}: use the same version of both"
@@ -216,6 +223,37 @@ impl Process {
         unread.read(address, &mut bytes)?;
         let header = Header::of_bytes(bytes, address)?;
         Ok(Self { header, ..unread })
+    }
+
+    /// The queues of a dump of a process's memory, which holds these addresses. The table is found by what it begins
+    /// with.
+    ///
+    /// # Errors
+    /// [`LiveError::NotInDump`]; [`LiveError::Unreadable`]; [`LiveError::OtherVersion`].
+    pub fn of_dump(memory: Box<dyn Memory>, ranges: &[Range<u64>]) -> Result<Self, LiveError> {
+        /// Bytes that are searched at once, and a header.
+        const PIECE: u64 = 1 << 20;
+        let mut bytes = vec![0; PIECE as usize + 8 * HEADER_WORDS];
+        for range in ranges {
+            for start in (range.start..range.end).step_by(PIECE as usize) {
+                let len = bytes.len().min((range.end - start) as usize);
+                let piece = &mut bytes[..len];
+                let outcome = memory.read(start, piece);
+                outcome.map_err(|source| LiveError::Unreadable {
+                    address: start,
+                    source,
+                })?;
+                for (at, header) in Header::candidates(piece) {
+                    match Header::of_bytes(header, start + at as u64) {
+                        Ok(header) => return Ok(Self { memory, header }),
+                        // The same bytes are among the program's constants.
+                        Err(LiveError::Damaged { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+        Err(LiveError::NotInDump)
     }
 
     fn read(&self, address: u64, into: &mut [u8]) -> Result<(), LiveError> {

@@ -260,16 +260,30 @@ impl Header {
         }
         let (words, _) = bytes.as_chunks();
         let word = |at: usize| u64::from_ne_bytes(words[at]);
+        let damaged = || LiveError::Damaged {
+            what: "its header does not fit it",
+        };
+        if word(3) != address {
+            return Err(damaged());
+        }
         check_version(word(2) as u32)?;
         let (used, row_bytes) = (word(USED), word(2) >> 32);
-        if used > ROWS as u64 || row_bytes != size_of::<Row>() as u64 || word(3) != address {
-            let what = "its header does not fit it";
-            return Err(LiveError::Damaged { what });
+        if used > ROWS as u64 || row_bytes != size_of::<Row>() as u64 {
+            return Err(damaged());
         }
         Ok(Self {
             address,
             used,
             left_out: word(LEFT_OUT),
+        })
+    }
+
+    /// What may be headers among these bytes, and where they begin.
+    pub fn candidates(bytes: &[u8]) -> impl Iterator<Item = (usize, [u8; 8 * HEADER_WORDS])> {
+        let places = (0..bytes.len()).step_by(8);
+        places.filter_map(|at| {
+            let header = bytes[at..].first_chunk()?;
+            header.starts_with(&MAGIC).then_some((at, *header))
         })
     }
 
