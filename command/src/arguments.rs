@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use console::Term;
 use mlx5_wqe::prm::CommandOpcode;
+use warpbell_host_init::live::LiveError;
 
 use crate::decode::{Context, Kind, Service, decode};
 use crate::input::{self, InputError};
@@ -185,8 +186,8 @@ impl Top {
     fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
         let mut watch = Watch::begin(self.pid).map_err(QueueError::Live)?;
         let term = Term::stdout();
+        let mut screen = watch.look().map_err(QueueError::Live)?;
         loop {
-            let screen = watch.look().map_err(QueueError::Live)?;
             let page = match (self.json, self.once) {
                 (true, true) => serde_json::to_string_pretty(&screen)? + "\n",
                 (true, false) => serde_json::to_string(&screen)? + "\n",
@@ -205,6 +206,14 @@ impl Top {
                 return Ok(true);
             }
             std::thread::sleep(Duration::from_secs(1));
+            screen = match watch.look() {
+                Ok(screen) => screen,
+                Err(LiveError::NoProcess { pid }) => {
+                    eprintln!("process {pid} has ended");
+                    return Ok(true);
+                }
+                Err(error) => return Err(QueueError::Live(error).into()),
+            };
         }
     }
 }

@@ -114,14 +114,21 @@ impl LiveReport {
             let place = place();
             return Err(QueueError::NoQueue { place, qpn, found });
         }
-        let queues = of_number
+        // One of several that is being dropped, or that a torn dump lacks, does not hide the others.
+        let images: Vec<_> = of_number
             .into_iter()
-            .map(|queue| Ok(QueueReport::new(&process.image(queue)?)));
-        Ok(Self {
-            format: FORMAT,
-            pid,
-            queues: queues.collect::<Result<_, LiveError>>()?,
-        })
+            .map(|queue| process.image(queue))
+            .collect();
+        let (found, failed): (Vec<_>, Vec<_>) = images.into_iter().partition(Result::is_ok);
+        let queues: Vec<_> = found.iter().flatten().map(QueueReport::new).collect();
+        match failed.into_iter().find_map(Result::err) {
+            Some(error) if queues.is_empty() => Err(error.into()),
+            _ => Ok(Self {
+                format: FORMAT,
+                pid,
+                queues,
+            }),
+        }
     }
 
     /// Whether a finding is an error.

@@ -18,8 +18,7 @@ use crate::text::wrap;
 pub const FORMAT: u32 = 1;
 
 /// What nobody but the NIC knows.
-const UNSEEN: &str =
-    "Tries, RNR answers and acknowledgements are known to the NIC alone, and not shown.";
+const UNSEEN: &str = "Tries and packets are known to the NIC alone, and not shown.";
 
 /// The queues of a process at one moment.
 #[derive(Debug, Serialize)]
@@ -125,14 +124,24 @@ impl Watch {
     pub fn look(&mut self) -> Result<Screen, LiveError> {
         // The table may have grown.
         self.process = Process::attach(self.pid)?;
+        let queues = self.process.queues()?;
+        let images = queues
+            .iter()
+            .map(|queue| (queue, self.process.image(queue)));
+        let images: Vec<_> = images.collect();
+        let peer_of = |image: &Image| {
+            let (gid, qpn) = image.queue.peer?;
+            let mut images = images.iter().filter_map(|(_, image)| image.as_ref().ok());
+            images.find(|image| (image.queue.gid, image.queue.qpn) == (gid, qpn))
+        };
         let mut lines = Vec::new();
-        for queue in self.process.queues()? {
-            match self.process.image(&queue) {
+        for (queue, image) in &images {
+            match image {
                 Ok(image) => {
-                    lines.push(send(&image));
-                    lines.extend(receive(&image));
+                    lines.push(send(image, peer_of(image)));
+                    lines.extend(receive(image));
                 }
-                Err(error) => lines.push(unreadable(&queue, &error)),
+                Err(error) => lines.push(unreadable(queue, error)),
             }
         }
         let now = Instant::now();
@@ -176,7 +185,7 @@ fn unreadable(queue: &Queue, error: &LiveError) -> Line {
     }
 }
 
-fn send(image: &Image) -> Line {
+fn send(image: &Image, peer: Option<&Image>) -> Line {
     let queue = &image.queue;
     let producer = image.send_producer;
     let outstanding = image.outstanding();
@@ -196,7 +205,10 @@ fn send(image: &Image) -> Line {
         .or_else(|| first_error(&image.send_completions));
     let (state, mut waits_for) = match (failed, outstanding) {
         (Some(error), _) => (State::Failed, format!("failed: {error}")),
-        (None, Some(request)) => (State::Waiting, waits(image, request.wqe.0, request.opcode)),
+        (None, Some(request)) => (
+            State::Waiting,
+            waits(image, peer, request.wqe.0, request.opcode),
+        ),
         (None, None) if producer == 0 && image.newest_completed().is_none() => {
             (State::Idle, "nothing was posted yet".into())
         }
@@ -264,7 +276,7 @@ fn remote_address(image: &Image, index: u16) -> Option<u64> {
 }
 
 /// What the oldest request waits for.
-fn waits(image: &Image, index: u16, opcode: Opcode) -> String {
+fn waits(image: &Image, peer: Option<&Image>, index: u16, opcode: Opcode) -> String {
     if image.queue.managed {
         return "waits for a SEND_EN of another queue pair, which starts this queue".into();
     }
@@ -285,12 +297,36 @@ fn waits(image: &Image, index: u16, opcode: Opcode) -> String {
     if !signalled {
         return "no CQE: none of the WQEs under way is signalled, so none is due".into();
     }
-    match opcode {
-        Opcode::NOP | Opcode::SEND_ENABLE => "waits for the NIC, which has not executed it: there is no CQE".into(),
-        Opcode::SEND | Opcode::SEND_IMMEDIATE | Opcode::SEND_INVALIDATE | Opcode::RDMA_WRITE_IMMEDIATE => {
-            "waits for the other end: there is no CQE, so it has not acknowledged, or has no receive posted (RNR)".into()
+    let takes_receive = matches!(
+        opcode,
+        Opcode::SEND
+            | Opcode::SEND_IMMEDIATE
+            | Opcode::SEND_INVALIDATE
+            | Opcode::RDMA_WRITE_IMMEDIATE
+    );
+    match (opcode, peer) {
+        (Opcode::NOP | Opcode::SEND_ENABLE, _) => {
+            "waits for the NIC, which has not executed it: there is no CQE".into()
         }
-        _ => "waits for the other end: there is no CQE, so it has not answered or acknowledged".into(),
+        (_, Some(peer)) if takes_receive && peer.awaited_receive().is_none() => format!(
+            "waits for a receive (RNR): the other end, queue pair {:#08x} of this process, has none posted",
+            peer.queue.qpn
+        ),
+        (_, Some(peer)) => format!(
+            "waits for an acknowledgement or answer of queue pair {:#08x} of this process: there is no CQE",
+            peer.queue.qpn
+        ),
+        (_, None) => {
+            let other = match image.queue.peer {
+                Some((gid, qpn)) => format!("the other end, queue pair {qpn:#08x} of {gid}"),
+                None => "the other end".into(),
+            };
+            let why = match takes_receive {
+                true => "acknowledged, or has no receive posted (RNR)",
+                false => "answered or acknowledged",
+            };
+            format!("waits for {other}: there is no CQE, so it has not {why}")
+        }
     }
 }
 

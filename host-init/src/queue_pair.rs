@@ -24,7 +24,7 @@ use warpbell::{
 use crate::completion_queue::CommonRing;
 use crate::config::{Checked, CheckedCompletions, CheckedReceive};
 use crate::device::{Queues, Step};
-use crate::live::Entry;
+use crate::live::{Entry, Listing};
 use crate::one_path::{Taken, Written};
 use crate::queue_memory::QueueMemory;
 use crate::state::{Endpoint, NicError};
@@ -108,19 +108,38 @@ impl QueuePair {
                 return Err(error);
             }
         };
-        let listed = Entry::new(queues.qpn, queues.send_cqn, &memory, &config);
         let memory = ManuallyDrop::new(memory);
-        Ok(Self {
+        let mut pair = Self {
             domain: domain.clone(),
             config,
             queues,
             psn: fresh_psn(),
             remote: None,
             memory,
-            listed: Some(listed),
+            listed: None,
             _path: path,
             common,
-        })
+        };
+        pair.listed = Some(Entry::new(pair.listing()));
+        Ok(pair)
+    }
+
+    /// What other processes may know of it.
+    fn listing(&self) -> Listing<'_> {
+        Listing {
+            qpn: self.queues.qpn,
+            send_cqn: self.queues.send_cqn,
+            gid: self.device().gid(),
+            remote: self.remote.as_ref(),
+            memory: &self.memory,
+            config: &self.config,
+        }
+    }
+
+    fn list_again(&self) {
+        if let Some(listed) = &self.listed {
+            listed.renew(self.listing());
+        }
     }
 
     /// Its number at the device; [`reset`](Self::reset) gives it a new one.
@@ -196,6 +215,7 @@ impl QueuePair {
             config: self.config,
         })?;
         self.remote = Some(*remote);
+        self.list_again();
         Ok(())
     }
 
@@ -267,12 +287,9 @@ impl QueuePair {
                 &mut || cleared = memory.clear(),
             )?
         };
-        if let Some(listed) = &self.listed {
-            let Queues { qpn, send_cqn, .. } = self.queues;
-            listed.renew(qpn, send_cqn, &self.memory, &self.config);
-        }
         self.psn = fresh_psn();
         self.remote = None;
+        self.list_again();
         cleared
     }
 

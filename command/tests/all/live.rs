@@ -89,12 +89,12 @@ fn a_write_is_seen_from_its_post_to_its_end() {
     assert_eq!(oldest.opcode.as_deref(), Some("RDMA_WRITE"));
     assert_eq!((oldest.index, oldest.bytes), (0, Some(8)));
     assert_eq!(oldest.remote_address, Some(remote.address));
-    assert!(
-        first
-            .waits_for
-            .starts_with("waits for the other end: there is no CQE"),
-        "{}",
-        first.waits_for
+    assert_eq!(
+        first.waits_for,
+        format!(
+            "waits for an acknowledgement or answer of queue pair {:#08x} of this process: there is no CQE",
+            theirs.qpn()
+        )
     );
     // Its age counts from the first look.
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -188,7 +188,11 @@ fn what_a_queue_waits_for_is_told_from_its_memory() {
     );
     let _ = queue.try_post(send.signalled()).unwrap();
     let waits = look(&ours, Side::Send).waits_for;
-    assert!(waits.ends_with("or has no receive posted (RNR)"), "{waits}");
+    let other = format!("queue pair {:#08x} of this process", theirs.qpn());
+    assert_eq!(
+        waits,
+        format!("waits for a receive (RNR): the other end, {other}, has none posted")
+    );
 
     let mut receives = theirs.receive_queue().unwrap().open::<Exclusive>().unwrap();
     let waits = look(&theirs, Side::Receive);
@@ -203,6 +207,26 @@ fn what_a_queue_waits_for_is_told_from_its_memory() {
     let report = live(&theirs);
     let posted = part(&report, &theirs, "receive WQEs that wait");
     assert_eq!(field(&posted[0], "length").1, "64 bytes");
+    let waits = look(&ours, Side::Send).waits_for;
+    assert!(
+        waits.starts_with(&format!(
+            "waits for an acknowledgement or answer of {other}"
+        )),
+        "{waits}"
+    );
+    // Nothing is known of the other end's receives once it is not of this process.
+    let number = theirs.qpn();
+    drop(receives);
+    drop(theirs);
+    let waits = look(&ours, Side::Send).waits_for;
+    let other = format!(
+        "waits for the other end, queue pair {number:#08x} of {}",
+        device.gid()
+    );
+    assert!(
+        waits.starts_with(&other) && waits.ends_with("or has no receive posted (RNR)"),
+        "{waits}"
+    );
 }
 
 #[test]

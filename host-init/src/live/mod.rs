@@ -25,8 +25,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use crate::state::Gid;
 pub use image::Image;
-pub(crate) use table::Entry;
+pub(crate) use table::{Entry, Listing};
 use table::{Flags, HEADER_WORDS, Header, Row};
 
 /// Why the queues of a process cannot be seen.
@@ -144,6 +145,10 @@ pub struct Queue {
     pub qpn: u32,
     /// Address of its send ring, which no other queue pair has.
     pub send_ring: u64,
+    /// Its device.
+    pub gid: Gid,
+    /// The other end, once the queue pair is connected: its device and its number there.
+    pub peer: Option<(Gid, u32)>,
     /// Number of the send queue's completion queue.
     pub send_cqn: u32,
     /// Blocks of the send queue.
@@ -315,6 +320,9 @@ impl Queue {
         Ok(Self {
             qpn: row.qpn,
             send_ring: row.send_ring,
+            gid: Gid(row.gid),
+            peer: (row.remote_qpn != table::NO_PEER)
+                .then_some((Gid(row.remote_gid), row.remote_qpn)),
             send_cqn: row.send_cqn,
             send_depth: 1 << row.send_depth_log2,
             receive_depth: receive.then_some(1 << row.receive_depth_log2),

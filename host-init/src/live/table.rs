@@ -10,6 +10,7 @@ use super::{LiveError, Place};
 use crate::Placement;
 use crate::config::Checked;
 use crate::queue_memory::QueueMemory;
+use crate::state::{Endpoint, Gid};
 
 /// The memfd that says where the table is: version, then address, 8 bytes each.
 pub(super) const NAME: &str = "warpbell-queues";
@@ -18,6 +19,8 @@ pub(super) const VERSION: u32 = 1;
 /// What the table begins with, so that it is found in a dump of memory.
 const MAGIC: [u8; 16] = *b"warpbell-queues\0";
 const ROWS: usize = 4096;
+/// No queue pair has this number.
+pub(super) const NO_PEER: u32 = u32::MAX;
 pub(super) const HEADER_WORDS: usize = 8;
 const ROW_WORDS: usize = size_of::<Row>() / 8;
 
@@ -57,7 +60,11 @@ pub(super) struct Row {
     pub queues_in: u8,
     pub completions_in: u8,
     pub states_in: u8,
-    pub reserved: [u8; 7],
+    pub reserved: [u8; 3],
+    /// The other end's number; all ones while there is none.
+    pub remote_qpn: u32,
+    pub gid: [u8; 16],
+    pub remote_gid: [u8; 16],
 }
 
 /// What the table begins with.
@@ -138,6 +145,19 @@ impl Table {
     }
 }
 
+/// What the table says of a queue pair.
+#[derive(Clone, Copy)]
+pub(crate) struct Listing<'a> {
+    pub qpn: u32,
+    pub send_cqn: u32,
+    /// Its device.
+    pub gid: Gid,
+    /// The other end, once it is known.
+    pub remote: Option<&'a Endpoint>,
+    pub memory: &'a QueueMemory,
+    pub config: &'a Checked,
+}
+
 /// A queue pair's row, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -146,20 +166,28 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Lists a queue pair.
-    pub fn new(qpn: u32, send_cqn: u32, memory: &QueueMemory, config: &Checked) -> Self {
+    pub fn new(listing: Listing<'_>) -> Self {
         TABLE.announce();
         let entry = Self { row: TABLE.row() };
-        entry.write(qpn, send_cqn, memory, config);
+        entry.write(listing);
         entry
     }
 
-    /// Lists it again, with other numbers.
-    pub fn renew(&self, qpn: u32, send_cqn: u32, memory: &QueueMemory, config: &Checked) {
+    /// Lists it again, as it is now.
+    pub fn renew(&self, listing: Listing<'_>) {
         self.free();
-        self.write(qpn, send_cqn, memory, config);
+        self.write(listing);
     }
 
-    fn write(&self, qpn: u32, send_cqn: u32, memory: &QueueMemory, config: &Checked) {
+    fn write(&self, listing: Listing<'_>) {
+        let Listing {
+            qpn,
+            send_cqn,
+            gid,
+            remote,
+            memory,
+            config,
+        } = listing;
         let Some(row) = self.row.map(|row| &TABLE.rows[row]) else {
             return;
         };
@@ -197,7 +225,10 @@ impl Entry {
             queues_in: number(config.placement),
             completions_in: number(completions_in),
             states_in: number(config.state_placement),
-            reserved: [0; 7],
+            reserved: [0; 3],
+            remote_qpn: remote.map_or(NO_PEER, |remote| remote.qpn),
+            gid: gid.0,
+            remote_gid: remote.map_or([0; 16], |remote| remote.gid.0),
         };
         let words: [u64; ROW_WORDS] = zerocopy::transmute!(filled);
         for (word, value) in row.iter().zip(words).skip(1) {

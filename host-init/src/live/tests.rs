@@ -48,7 +48,13 @@ fn a_queue_is_listed_as_long_as_it_lives() {
     assert_eq!((queue.qpn, queue.send_cqn), (pair.qpn(), pair.send_cqn()));
     assert_eq!(queue.states_in, Place::Host);
     assert!(queue.has_record && !queue.managed && !queue.collapsed && !queue.common);
+    assert_eq!((queue.gid, queue.peer), (domain.device().gid(), None));
+    let mut other = domain.queue_pair(&config()).unwrap();
+    crate::connect(&mut pair, &mut other).unwrap();
+    let peer = is_listed(ring).unwrap().peer;
+    assert_eq!(peer, Some((domain.device().gid(), other.qpn())));
     pair.reset().unwrap();
+    assert_eq!(is_listed(ring).unwrap().peer, None);
     assert_eq!(is_listed(ring).unwrap().qpn, pair.qpn());
     let before = is_listed(ring).unwrap().row;
     drop(pair);
