@@ -6,6 +6,7 @@ mod goldens;
 mod input;
 mod live;
 mod program;
+mod wireshark;
 
 use warpbell_command::decode::{Context, Kind, Report, Severity, Structure, decode};
 
