@@ -48,6 +48,16 @@ pub enum InputError {
         /// The word.
         word: String,
     },
+    /// A dump shows words, whose bytes are in the machine's order.
+    #[error(
+        "line {line}: the dump shows words such as {word:?}, not bytes; print bytes (xxd, hexdump -C, od -A x -t x1)"
+    )]
+    Words {
+        /// Its line, from 1.
+        line: usize,
+        /// The first word.
+        word: String,
+    },
     /// A hex dump was shortened.
     #[error(
         "line {line}: the dump leaves out equal lines (*); print all of them (hexdump -v, od -v)"
@@ -161,7 +171,15 @@ fn from_hex(text: &str) -> Result<Input, InputError> {
                 });
             }
         }
+        // Of dumps with offsets, only that of xxd has bytes in groups.
+        let is_grouped = offset.is_none() || trimmed.contains(": ");
         for word in words(rest) {
+            if !is_grouped && word.len() != 2 {
+                return Err(InputError::Words {
+                    line: number,
+                    word: word.into(),
+                });
+            }
             push_word(word, number, &mut input.bytes)?;
         }
     }
@@ -185,7 +203,9 @@ fn split_offset(line: &str, expected: u64) -> (Option<u64>, &str) {
     let offset = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let Some((first, rest)) = line.split_once(char::is_whitespace) else {
         // The last line of hexdump and od is an offset alone.
-        return match offset(line) == Some(expected) && expected > 0 {
+        let octal = u64::from_str_radix(line, 8).ok();
+        let is_end = [offset(line), octal].contains(&Some(expected));
+        return match is_end && expected > 0 && line.len() >= 6 {
             true => (Some(expected), ""),
             false => (None, line),
         };
@@ -196,8 +216,13 @@ fn split_offset(line: &str, expected: u64) -> (Option<u64>, &str) {
         return (offset(digits), bytes);
     }
     let is_canonical = line.ends_with('|') || rest.starts_with(' ') && first.len() == 8;
-    let is_od = matches!(first.len(), 6 | 7) && offset(first) == Some(expected);
-    match (is_canonical || is_od, offset(first)) {
+    // od counts in octal digits, unless it is told otherwise.
+    let octal = u64::from_str_radix(first, 8).ok();
+    let is_dump = matches!(first.len(), 6 | 7);
+    if is_dump && (offset(first) == Some(expected) || octal == Some(expected)) {
+        return (Some(expected), rest);
+    }
+    match (is_canonical, offset(first)) {
         (true, Some(value)) => (Some(value), rest),
         _ => (None, line),
     }

@@ -112,7 +112,7 @@ proptest! {
         }
     }
 
-    /// Hex text of any bytes is those bytes, as plain digits and as three programs dump them.
+    /// Hex text of any bytes is those bytes, as plain digits and as programs dump them.
     #[test]
     fn dumps_are_read_back(bytes in vec(any::<u8>(), 1..100), split in 1..8_usize) {
         let hex: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -121,16 +121,19 @@ proptest! {
         let mut xxd = String::new();
         let mut canonical = String::new();
         let mut od = String::new();
+        let mut octal = String::new();
         for (number, line) in lines() {
             let at = number * 16;
             let pairs: Vec<_> = line.chunks(2).map(|pair| pair.concat()).collect();
             xxd += &format!("{at:08x}: {:<39}  {}\n", pairs.join(" "), "ab 01 |.".repeat(2));
             canonical += &format!("{at:08x}  {:<48}  |{}|\n", line.join(" "), "00 11 ..");
             od += &format!("{at:06x} {}\n", line.join(" "));
+            octal += &format!("{at:07o} {}\n", line.join(" "));
         }
         canonical += &format!("{:08x}\n", bytes.len());
+        octal += &format!("{:07o}\n", bytes.len());
         od += &format!("{:06x}\n", bytes.len());
-        for (name, text) in [("plain", plain), ("xxd", xxd), ("hexdump -C", canonical), ("od", od)] {
+        for (name, text) in [("plain", plain), ("xxd", xxd), ("hexdump -C", canonical), ("od -A x -t x1", od), ("od -t x1", octal)] {
             let input = input::parse(text.clone().into_bytes()).unwrap();
             prop_assert_eq!(&input.bytes, &bytes, "{}: {}", name, text);
             prop_assert_eq!(&input.findings, &[], "{}", name);

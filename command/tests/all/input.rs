@@ -41,6 +41,18 @@ fn torn_dumps_are_named() {
     );
     let error = parse(b"00000000  00 11\n*\n00000020\n".to_vec()).unwrap_err();
     assert!(matches!(error, InputError::Squeezed { line: 2 }), "{error}");
+    // What hexdump prints without options: words of 16 bits in the machine's order.
+    let error = parse(b"0000000 0700 1200\n0000004\n".to_vec()).unwrap_err();
+    assert!(
+        matches!(error, InputError::Words { line: 1, .. }),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("words such as \"0700\", not bytes"),
+        "{error}"
+    );
     // A line is missing.
     let torn = parse(b"00000000: 0011 2233\n00000010: 4455\n".to_vec()).unwrap();
     assert_eq!(torn.bytes, [0, 0x11, 0x22, 0x33, 0x44, 0x55]);

@@ -46,22 +46,32 @@ impl Process {
                 return Err(LiveError::InGpu { what, plural, qpn });
             }
         }
-        // The record before the ring, because what it counts has then been stored.
-        let mut record = [0; 8];
-        self.read(row.record, &mut record)?;
+        let is_pinned = queue.queues_in == Place::Pinned || queue.completions_in == Place::Pinned;
+        let copy = |address, into: &mut [u8]| {
+            self.read(address, into).map_err(|error| match error {
+                LiveError::Unreadable { source, .. } if is_pinned => {
+                    LiveError::Pinned { qpn, source }
+                }
+                other => other,
+            })
+        };
         let slots = |address, count: usize| {
             let mut found = vec![[0; SLOT]; count];
-            self.read(address, found.as_flattened_mut())?;
+            copy(address, found.as_flattened_mut())?;
             Ok::<_, LiveError>(found)
         };
+        // CQEs before the record, because each is of a WQE that the record then counts; the record before the ring,
+        // because what it counts has then been stored.
         let send_completions = slots(row.send_completions, 1 << row.send_completions_log2)?;
+        let mut record = [0; 8];
+        copy(row.record, &mut record)?;
         let send_ring = slots(row.send_ring, queue.send_depth as usize)?;
         let (mut receive_ring, mut receive_completions) = (Vec::new(), Vec::new());
         if let Some(depth) = queue.receive_depth {
             receive_completions =
                 slots(row.receive_completions, 1 << row.receive_completions_log2)?;
             receive_ring.resize(depth as usize * queue.receive_stride, 0);
-            self.read(row.receive_ring, &mut receive_ring)?;
+            copy(row.receive_ring, &mut receive_ring)?;
         }
         let states = match queue.states_in {
             Place::Gpu => None,

@@ -83,6 +83,17 @@ pub enum LiveError {
         /// What the system says.
         source: io::Error,
     },
+    /// A queue lies in pinned memory, which the driver does not show to other processes, or is gone.
+    #[error(
+        "queue pair {qpn:#08x} is in pinned memory of a GPU program, which the driver may not show to other processes \
+         ({source}); or the process has ended"
+    )]
+    Pinned {
+        /// The queue pair.
+        qpn: u32,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The table holds what cannot be.
     #[error("the table of queues is damaged: {what}")]
     Damaged {

@@ -200,4 +200,16 @@ fn damaged_tables_are_refused_by_name() {
         error.to_string(),
         "the ring of queue pair 0x000007 is in GPU memory, which another process cannot read"
     );
+    let row = Row {
+        completions_in: 1,
+        queues_in: 0,
+        ..row
+    };
+    let bytes = [
+        header(1, at, 1),
+        zerocopy::IntoBytes::as_bytes(&row).to_vec(),
+    ];
+    let process = open(bytes.concat()).unwrap();
+    let error = process.image(&process.queues().unwrap()[0]).err().unwrap();
+    assert!(matches!(error, LiveError::Pinned { qpn: 7, .. }), "{error}");
 }
