@@ -11,7 +11,8 @@ use crate::workspace::clean_command;
 /// Where the folder is installed.
 const HOME: &str = "usr/lib/warpbell";
 /// Programs that the shell finds, and their names in [`HOME`]. The others have names that say nothing by themselves.
-const COMMANDS: [(&str, &str); 4] = [
+const COMMANDS: [(&str, &str); 5] = [
+    ("warpbell", "bin/warpbell"),
     ("warpbell-bench", "bin/bench"),
     ("warpbell-demo", "bin/demo"),
     ("warpbell-doctor", "bin/warpbell-doctor"),
