@@ -12,7 +12,7 @@ pub struct ExpertsHandle<'a> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<ExpertsHandle>() == 96);
+const _: () = assert!(size_of::<ExpertsHandle>() == 112);
 
 // SAFETY: a handle is a set of numbers, and the address of a layout that every thread of a grid may read (the promise of
 // `new`).

@@ -44,7 +44,7 @@ pub struct TeamHandle<'a> {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<TeamHandle>() == 88);
+const _: () = assert!(size_of::<TeamHandle>() == 104);
 
 // SAFETY: a handle is a set of numbers, and of addresses of tables that every thread of a grid may read (the promise of
 // `new`).

@@ -46,11 +46,10 @@ const FOR_NVVM: &str = "nvvm";
 
 /// Kernels that use local memory as Rust-CUDA compiles them, and not as rustc does: the first has too few registers on
 /// sm_80, the next two, which compute, keep two words of a loop there, and the tests of a team's calls spill some words.
-const LOCAL_MEMORY_KNOWN: [&str; 5] = [
+const LOCAL_MEMORY_KNOWN: [&str; 4] = [
     "allreduce_posted",
     "serving_process",
     "serving_server",
-    "suite_team_grid_all_reduce_doubling",
     "suite_team_warp_all_reduce_ring",
 ];
 

@@ -145,6 +145,7 @@ const LOCAL_MEMORY_ALLOWED: [(&str, &[&str]); 6] = [
         &[
             "suite_experts",
             "suite_experts_packed",
+            "suite_team_grid_all_reduce_doubling",
             "suite_team_grid_all_reduce_ring",
             "suite_team_grid_reduce_scatter_ring",
         ],
