@@ -35,13 +35,15 @@ impl Progress {
     /// CPU thread takes; says so where it is left out.
     pub fn step_with_orders(&self, what: &str, step: impl FnOnce()) {
         if !here::takes_orders() {
-            say(format_args!(
-                "         left out, because this NIC takes no orders: {what}"
-            ));
-            return;
+            return self.leave_out(what, "this NIC takes no orders");
         }
         self.step(what);
         step();
+    }
+
+    /// Says that a step is left out, and why.
+    pub fn leave_out(&self, what: &str, why: &str) {
+        say(format_args!("         left out, because {why}: {what}"));
     }
 
     fn at(&self) -> MutexGuard<'_, String> {
