@@ -632,17 +632,25 @@ struct Artifact {
     executable: PathBuf,
 }
 
+/// What it was built from: `bin` or `example`, and its name.
 #[derive(Deserialize)]
-struct ArtifactTarget {
-    name: String,
+pub struct ArtifactTarget {
+    pub name: String,
+    #[serde(default)]
+    pub kind: Vec<String>,
 }
 
 /// Finds where Cargo has put a binary, in what it printed with `--message-format=json`.
 pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
+    executable_of(messages, |target| target.name == name)
+}
+
+/// Finds the first binary of such a target.
+pub fn executable_of(messages: &str, is_it: impl Fn(&ArtifactTarget) -> bool) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
-        .find(|artifact| artifact.target.name == name)
+        .find(|artifact| is_it(&artifact.target))
         .map(|artifact| artifact.executable)
 }
 

@@ -201,6 +201,22 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> ManifestError {
 }
 
 #[cfg(test)]
+impl Manifest {
+    /// A manifest for tests, of these files.
+    pub fn sample(files: Vec<File>) -> Self {
+        Self {
+            schema: SCHEMA,
+            name: "warpbell".into(),
+            version: "0.1.0".into(),
+            commit: "0123abc".into(),
+            target: "x86_64-unknown-linux-gnu".into(),
+            glibc: "2.34".into(),
+            files,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -211,15 +227,7 @@ mod tests {
         fs::set_permissions(folder.join("bin/demo"), PermissionsExt::from_mode(0o755)).unwrap();
         fs::write(folder.join("README.md"), "").unwrap();
         fs::set_permissions(folder.join("README.md"), PermissionsExt::from_mode(0o644)).unwrap();
-        let manifest = Manifest {
-            schema: SCHEMA,
-            name: "warpbell".into(),
-            version: "0.1.0".into(),
-            commit: "0123abc".into(),
-            target: "x86_64-unknown-linux-gnu".into(),
-            glibc: "2.34".into(),
-            files: files(folder).unwrap(),
-        };
+        let manifest = Manifest::sample(files(folder).unwrap());
         manifest.write(folder).unwrap();
         manifest
     }

@@ -3,12 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::{DistError, TARGET};
 use crate::launch::RANKS;
 use crate::run;
-use crate::steps::{EXAMPLES, PROOFS, ptx_of, without_json};
+use crate::steps::{EXAMPLES, PROOFS, executable_of, ptx_of, without_json};
 use crate::workspace::{Workspace, cargo_home};
 
 /// Packages whose programs run beside sources alone.
@@ -127,31 +125,12 @@ fn flags(workspace: &Workspace) -> Vec<String> {
     flags
 }
 
-/// A line of Cargo's messages that names a program.
-#[derive(Deserialize)]
-struct Artifact {
-    target: ArtifactTarget,
-    executable: PathBuf,
-}
-
-#[derive(Deserialize)]
-struct ArtifactTarget {
-    name: String,
-    kind: Vec<String>,
-}
-
 /// Finds a program in what Cargo said of the build.
 fn find(messages: &str, source: &Source<'_>) -> Result<Program, DistError> {
-    let is_it = |artifact: &Artifact| {
-        artifact.target.name == source.name && artifact.target.kind == [source.kind]
-    };
-    let mut artifacts = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok());
-    let built = artifacts
-        .find(is_it)
-        .ok_or_else(|| DistError::Unbuilt(source.name.into()))?
-        .executable;
+    let built = executable_of(messages, |target| {
+        target.name == source.name && target.kind == [source.kind]
+    });
+    let built = built.ok_or_else(|| DistError::Unbuilt(source.name.into()))?;
     let folder = FOLDERS
         .iter()
         .find(|(package, _)| *package == source.package);

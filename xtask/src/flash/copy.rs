@@ -221,7 +221,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
-    use crate::dist::manifest::{SCHEMA, sha256};
+    use crate::dist::manifest::sha256;
 
     fn manifest(files: &[(&str, &str)]) -> Manifest {
         let files = files.iter().map(|(path, content)| File {
@@ -230,15 +230,7 @@ mod tests {
             sha256: sha256(content.as_bytes()),
             executable: path.starts_with("bin/"),
         });
-        Manifest {
-            schema: SCHEMA,
-            name: "warpbell".into(),
-            version: "0.1.0".into(),
-            commit: "0123abc".into(),
-            target: "x86_64-unknown-linux-gnu".into(),
-            glibc: "2.34".into(),
-            files: files.collect(),
-        }
+        Manifest::sample(files.collect())
     }
 
     fn node() -> Node {

@@ -91,7 +91,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::dist::manifest::{SCHEMA, files};
+    use crate::dist::manifest::files;
 
     /// A folder with such programs, and a text.
     fn sample(programs: &[&str]) -> tempfile::TempDir {
@@ -106,15 +106,7 @@ mod tests {
             fs::write(&path, "abc").unwrap();
             fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
         }
-        let manifest = Manifest {
-            schema: SCHEMA,
-            name: "warpbell".into(),
-            version: "0.1.0".into(),
-            commit: "0123abc".into(),
-            target: "x86_64-unknown-linux-gnu".into(),
-            glibc: "2.34".into(),
-            files: files(folder.path()).unwrap(),
-        };
+        let manifest = Manifest::sample(files(folder.path()).unwrap());
         manifest.write(folder.path()).unwrap();
         folder
     }
