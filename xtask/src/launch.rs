@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::built::{executable, without_json};
 use crate::run::{self, RunError};
-use crate::steps::{executable, without_json};
+
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 /// How long building the program and the launcher may take.

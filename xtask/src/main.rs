@@ -1,6 +1,7 @@
 //! The project's own commands: `cargo xtask test`, `fuzz`, `mutants`, `ptx`, `bench`, `launch`, `flash`, `doctor`,
 //! `dist` and `house`.
 
+mod built;
 mod count;
 mod dist;
 mod flash;

@@ -20,9 +20,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use serde::Deserialize;
 use thiserror::Error;
 
+use crate::built::{executable, without_json};
 use crate::count;
 use crate::dist::DistError;
 use crate::launch::RANKS;
@@ -33,7 +33,6 @@ use crate::tools;
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 pub use step::Step;
-pub use template::ptx_of;
 
 /// The gallery.
 pub const EXAMPLES: &str = "warpbell-examples";
@@ -625,70 +624,13 @@ impl Steps<'_> {
     }
 }
 
-/// A line of Cargo's `--message-format=json`, as far as it matters here.
-#[derive(Deserialize)]
-struct Artifact {
-    target: ArtifactTarget,
-    executable: PathBuf,
-}
-
-/// What it was built from: `bin` or `example`, and its name.
-#[derive(Deserialize)]
-pub struct ArtifactTarget {
-    pub name: String,
-    #[serde(default)]
-    pub kind: Vec<String>,
-}
-
-/// Finds where Cargo has put a binary, in what it printed with `--message-format=json`.
-pub fn executable(messages: &str, name: &str) -> Option<PathBuf> {
-    executable_of(messages, |target| target.name == name)
-}
-
-/// Finds the first binary of such a target.
-pub fn executable_of(messages: &str, is_it: impl Fn(&ArtifactTarget) -> bool) -> Option<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
-        .find(|artifact| is_it(&artifact.target))
-        .map(|artifact| artifact.executable)
-}
-
-/// Leaves the JSON lines out of Cargo's output.
-pub fn without_json(output: &str) -> String {
-    let lines = output.lines().filter(|line| !line.starts_with('{'));
-    lines.flat_map(|line| [line, "\n"]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
-    use std::path::Path;
 
     use clap::ValueEnum;
 
     use super::*;
-
-    #[test]
-    fn finds_the_executable_among_cargos_messages() {
-        let messages = r#"
-{"reason":"compiler-artifact","target":{"name":"rdma_write"},"executable":null}
-{"reason":"compiler-artifact","target":{"name":"other"},"executable":"/a/other"}
-{"reason":"compiler-artifact","target":{"name":"rdma_write"},"executable":"/a/rdma_write"}
-{"reason":"build-finished","success":true}
-"#;
-        let found = executable(messages, "rdma_write");
-        assert_eq!(found.as_deref(), Some(Path::new("/a/rdma_write")));
-        assert_eq!(executable(messages, "rdma_read"), None);
-    }
-
-    #[test]
-    fn hides_only_json_lines() {
-        assert_eq!(
-            without_json("error: a\n{\"reason\":1}\n  b\n"),
-            "error: a\n  b\n"
-        );
-    }
 
     #[test]
     fn every_step_has_a_name_of_its_own() {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{DistError, TARGET};
+use crate::built::{executable_of, ptx_of, without_json};
 use crate::launch::RANKS;
 use crate::run;
-use crate::steps::{EXAMPLES, PROOFS, executable_of, ptx_of, without_json};
+use crate::steps::{EXAMPLES, PROOFS};
 use crate::workspace::{Workspace, cargo_home};
 
 /// Packages whose programs run beside sources alone.

@@ -181,7 +181,7 @@ impl Checkout {
         let finished = run::capture(command, DEADLINE, on_line)?;
         if !finished.success() {
             return Err(PtxError::Build {
-                output: crate::steps::without_json(&finished.account()),
+                output: crate::built::without_json(&finished.account()),
             });
         }
         let mut bitcode = vec![self.intrinsics()];

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::net::Net;
-use super::{BUILD_DEADLINE, Report, StepError, Steps, executable, without_json};
+use super::net::{self, Net};
+use super::{BUILD_DEADLINE, Report, StepError, Steps};
+use crate::built::{executable, without_json};
 use job::{Bench, Job};
 
 /// The program of most ranks, an example of host-init.
@@ -65,9 +66,7 @@ const CASES: [Case; 15] = [
 
 impl Steps<'_> {
     pub(super) fn faults(&self, report: &mut Report) -> Result<(), StepError> {
-        if !rustix::process::geteuid().is_root() {
-            let titles = CASES.map(|(title, _)| title.to_owned());
-            report.skip_all(&titles, "they need root");
+        if !net::can_be_made(report, &CASES.map(|(title, _)| title.to_owned())) {
             return Ok(());
         }
         let mut build = self.workspace_cargo("build");

@@ -7,8 +7,9 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::{BUILD_DEADLINE, DEMO, Report, StepError, Steps, executable, without_json};
+use super::{BUILD_DEADLINE, DEMO, Report, StepError, Steps, net};
 use crate::DOCTOR;
+use crate::built::{executable, without_json};
 use crate::launch::LAUNCHER;
 use crate::run::{Ending, Finished};
 use bench::{Bench, eventually};
@@ -114,9 +115,7 @@ const CASES: [Case; 21] = [
 
 impl Steps<'_> {
     pub(super) fn flash(&self, report: &mut Report) -> Result<(), StepError> {
-        if !rustix::process::geteuid().is_root() {
-            let titles = CASES.map(|(title, _)| title.to_owned());
-            report.skip_all(&titles, "they need root");
+        if !net::can_be_made(report, &CASES.map(|(title, _)| title.to_owned())) {
             return Ok(());
         }
         let mut build = self.workspace_cargo("build");

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use super::template::ptx_of;
-use super::{BUILD_DEADLINE, EXAMPLES, Report, StepError, Steps, executable, without_json};
+use super::{BUILD_DEADLINE, EXAMPLES, Report, StepError, Steps};
+use crate::built::{executable, ptx_of, without_json};
 use crate::run::{Ending, Finished};
 use crate::workspace::clean_command;
 

@@ -6,6 +6,7 @@ use std::process::{self, Command};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::report::Report;
 use crate::workspace::clean_command;
 
 /// The interface of each machine.
@@ -16,6 +17,15 @@ const MTU: u32 = 4200;
 const NARROW: &str = "tbf rate 20mbit burst 8k limit 12k";
 /// An Ethernet address that no machine has.
 const NOBODY: &str = "02:00:00:00:00:99";
+
+/// Whether checks can be made in network namespaces. If not, they are skipped.
+pub fn can_be_made(report: &mut Report, titles: &[String]) -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        report.skip_all(titles, "they need root");
+    }
+    is_root
+}
 
 /// Network namespaces, by the ranks in them, and their bridge. All end with this.
 pub struct Net {

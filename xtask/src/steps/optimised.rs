@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use super::{
     BUILD_DEADLINE, DEMO, DEMO_PACKAGE, HW_TESTS, PRELOAD, PROGRAMS, PROOFS, Report, RunError,
-    SOFT_HCA, StepError, Steps, executable, minutes, without_json,
+    SOFT_HCA, StepError, Steps, minutes,
 };
+use crate::built::{executable, without_json};
 use crate::count;
 use crate::say::say;
 use crate::tools;

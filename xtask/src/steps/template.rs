@@ -7,9 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde::Deserialize;
-
 use super::{BUILD_DEADLINE, Report, StepError, Steps};
+use crate::built::ptx_of;
 use crate::run::{Finished, RunError};
 use crate::workspace::{Workspace, clean_command};
 
@@ -21,13 +20,6 @@ struct App {
     folder: PathBuf,
     /// The workspace's, where what both depend on is built already.
     target: PathBuf,
-}
-
-/// What Cargo says of a build script that ran.
-#[derive(Deserialize)]
-struct ScriptRan {
-    package_id: String,
-    out_dir: PathBuf,
 }
 
 impl App {
@@ -152,19 +144,6 @@ fn expect(report: &mut Report, title: &str, finished: &Finished, succeeds: bool,
         wrong.push(finished.account());
     }
     report.list(title, &wrong);
-}
-
-/// The PTX that the build script of a crate made, by what Cargo says of the build.
-pub fn ptx_of(messages: &str, package: &str) -> Result<String, String> {
-    let ran = messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<ScriptRan>(line).ok())
-        .find(|ran| ran.package_id.contains(package));
-    let folder = ran.ok_or("no build script ran")?.out_dir;
-    let list = folder.join("warpbell_kernels.rs");
-    let list = fs::read_to_string(&list).map_err(|error| format!("{}: {error}", list.display()))?;
-    let path = list.split('"').nth(1).ok_or("no kernel was compiled")?;
-    fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
 }
 
 fn put_program(path: &Path, text: &str) -> io::Result<()> {
