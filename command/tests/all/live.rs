@@ -357,7 +357,7 @@ fn processes_and_queues_that_are_not_there_are_named() {
 }
 
 #[test]
-fn the_program_shows_a_queue_of_another_process() {
+fn the_program_shows_the_queues_of_a_process() {
     let (_device, domain) = domain();
     let [ours, _theirs] = pairs(&domain, |_| {});
     let (own, qpn) = (process::id().to_string(), ours.qpn().to_string());
