@@ -23,6 +23,8 @@ const TICK: Duration = Duration::from_millis(50);
 /// The user's machine; the nodes are 0 and 1.
 const USER: u32 = 2;
 const NODES: u32 = 2;
+/// A copy of this program in the folder: a step before may have built another one in its place.
+const OWN: &str = "xtask";
 
 /// Programs of a few lines, for what the project's own ones do not show.
 const SCRIPTS: [(&str, &str); 3] = [
@@ -65,6 +67,7 @@ impl Bench {
         for folder in ["dist/bin", "ssh", "tmp"] {
             fs::create_dir_all(self.folder.join(folder))?;
         }
+        fs::copy("/proc/self/exe", self.folder.join(OWN))?;
         for (name, path) in programs {
             fs::copy(path, self.folder.join("dist/bin").join(name))?;
         }
@@ -202,16 +205,15 @@ impl Bench {
     }
 
     /// `cargo xtask flash` on the user's machine.
-    pub fn command(&self, arguments: &[&str]) -> Result<Command, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let mut command = self.net.command(USER, &own);
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.net.command(USER, &self.folder.join(OWN));
         let path = std::env::var("PATH").unwrap_or_default();
         let ssh = self.folder.join("ssh");
         command.env("PATH", format!("{}:{path}", ssh.display()));
         command.env("TMPDIR", self.folder.join("tmp"));
         command.current_dir(&self.folder);
         command.arg("flash").args(arguments);
-        Ok(command)
+        command
     }
 
     /// Runs it with the folder, to its end.
@@ -220,13 +222,13 @@ impl Bench {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Result<Finished, String> {
-        run::capture(self.command(arguments)?, DEADLINE, |_| {}).map_err(|error| error.to_string())
+        run::capture(self.command(arguments), DEADLINE, |_| {}).map_err(|error| error.to_string())
     }
 
     /// Starts a program that does not end by itself, on both nodes, and waits for its processes.
     pub fn start(&self, arguments: &[&str]) -> Result<Running, String> {
         let arguments = [&["--from", "dist", "--nodes", "nodes.toml"], arguments].concat();
-        let mut command = self.command(&[&arguments[..], &["--", "sleeper"]].concat())?;
+        let mut command = self.command(&[&arguments[..], &["--", "sleeper"]].concat());
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut group = Group::start(command).map_err(|error| error.to_string())?;
