@@ -61,11 +61,13 @@ impl Walk<'_> {
         (!is_zero(bytes)).then(|| read(&Reader::new(bytes, 0), 0))
     }
 
-    /// Whether a WQE of the ring begins in a slot: its index belongs there, and it has a size.
+    /// Whether a WQE of the ring begins in a slot: its index belongs there, it has a size, and it is of the queue pair, if
+    /// that is known. Data may look like a WQE.
     fn begins(&self, slot: usize, ring: usize) -> Option<Control> {
         let control = self.control(slot * BLOCK)?;
         let is_here = usize::from(control.index().0) % ring == slot && control.ds() > 0;
-        is_here.then_some(control)
+        let is_ours = self.qpn.is_none_or(|qpn| control.qpn() == qpn);
+        (is_here && is_ours).then_some(control)
     }
 
     /// Blocks at the ring's beginning that belong to a WQE at its end.

@@ -11,6 +11,7 @@ mod headers {
         Octoword, Opcode, SrqNext, VendorCode,
     };
     use proptest::prelude::*;
+    use warpbell_command::decode::{Context, Kind, decode};
     use warpbell_proofs::facts::{assert_same, constants};
     use warpbell_proofs::{layouts, mlx5dv};
 
@@ -195,6 +196,44 @@ mod headers {
                     prop_assert_eq!(u32::from(opcode.0), theirs.opcode);
                 }
                 Err(CqeError::Invalid | CqeError::Compressed) => {}
+            }
+        }
+
+        /// And so they do to `warpbell decode`.
+        #[test]
+        fn any_cqe_is_decoded_as_the_header_says(octowords: [[u64; 2]; 4], op_own: u8) {
+            let words: [u64; 8] = zerocopy::transmute!(octowords.map(Octoword));
+            let mut cqe = Cqe64::from_words(words);
+            cqe.op_own = op_own;
+            let theirs = mlx5dv::read_cqe(&cqe.to_bytes());
+
+            let report = decode(&cqe.to_bytes(), Some(Kind::Cqe), &Context::default());
+            let [found] = &report.structures[..] else {
+                panic!("{} structures", report.structures.len());
+            };
+            let said = |name: &str| {
+                let field = found.fields.iter().find(|field| field.name == name);
+                field.map(|field| u32::from_str_radix(field.raw.trim_start_matches("0x"), 16))
+            };
+            let values = mlx5dv::values();
+            let is = |name: &str| u64::from(theirs.opcode) == values[name];
+            let mut expected = vec![
+                ("CQE opcode", theirs.opcode),
+                ("solicited", theirs.solicited),
+                ("owner", theirs.owner),
+                ("user index", theirs.user_index),
+                ("WQE opcode", theirs.wqe_opcode),
+                ("QPN", theirs.qpn),
+                ("WQE counter", theirs.wqe_counter),
+                ("signature", theirs.signature),
+            ];
+            if is("MLX5_CQE_REQ_ERR") || is("MLX5_CQE_RESP_ERR") {
+                expected.extend([("syndrome", theirs.syndrome), ("vendor code", theirs.vendor)]);
+            } else {
+                expected.extend([("byte count", theirs.byte_count), ("immediate", theirs.immediate)]);
+            }
+            for (name, value) in expected {
+                prop_assert_eq!(said(name), Some(Ok(value)), "{}", name);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `ibv_post_send` and `ibv_wr_*` against the builders: the same ring, record and doorbell.
 
 mod asked;
+mod decoded;
 mod warpbell;
 
 use mlx5_wqe::{
@@ -11,15 +12,21 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 use warpbell_proofs::facts::Facts;
+use warpbell_proofs::mlx5dv;
 use warpbell_proofs::verbs::{Options, Path, Post, Segment, values};
 
 use crate::libmlx5::device::{Device, with_device};
 use asked::{Asked, INLINE, Payload, SEGMENTS, Verb, asked};
 
+/// Of so many posts one is decoded.
+const DECODED: u64 = 7;
+
 /// A queue that is posted to, and compared block by block.
 struct Compared {
     device: Device,
     values: Facts,
+    /// The values of mlx5dv.h.
+    header: Facts,
     signed: bool,
     /// Blocks posted so far.
     index: u16,
@@ -36,6 +43,7 @@ impl Compared {
         Self {
             device: Device::open(options),
             values: values(),
+            header: mlx5dv::values(),
             signed: options.signatures,
             index: 0,
             posted: 0,
@@ -141,12 +149,22 @@ impl Compared {
     }
 
     fn check_asked(&mut self, asked: &Asked) {
-        let wrapped = self.wrapped;
+        let (wrapped, index) = (self.wrapped, self.index);
         self.check(asked.wqe(), asked.extended, |values, post| {
             asked.with_post(values, |request| post(request));
         });
         if matches!(asked.data, Payload::Inline(..)) {
             self.wrapped_inline += self.wrapped - wrapped;
+        }
+        // To decode a ring takes longer than all the rest.
+        if self.posted.is_multiple_of(DECODED) {
+            let verbs = &mut self.device.verbs;
+            let place = decoded::Place {
+                index,
+                qpn: verbs.qpn(),
+                signed: self.signed,
+            };
+            decoded::check(verbs.send_ring(), place, asked, &self.header);
         }
     }
 }
