@@ -68,8 +68,9 @@ enum Outcome {
 #[derive(Default)]
 struct Total {
     well: u32,
-    badly: u32,
     skipped: u32,
+    /// Those that went badly, with what was said.
+    bad: Vec<String>,
 }
 
 fn main() -> ExitCode {
@@ -97,14 +98,20 @@ fn main() -> ExitCode {
         }
     }
     println!("took {:.0} s", started.elapsed().as_secs_f64());
-    let result = if total.badly == 0 { "ok" } else { "FAILED" };
+    // Again, at the end: the table is long.
+    for bad in &total.bad {
+        println!("{bad}");
+    }
+    let result = if total.bad.is_empty() { "ok" } else { "FAILED" };
     println!(
         "test result: {result}. {} passed; {} failed; {} ignored; 0 measured",
-        total.well, total.badly, total.skipped
+        total.well,
+        total.bad.len(),
+        total.skipped
     );
-    match total.badly {
-        0 => ExitCode::SUCCESS,
-        _ => ExitCode::FAILURE,
+    match total.bad.is_empty() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     }
 }
 
@@ -182,16 +189,11 @@ impl Total {
             (None, runs) => format!("{runs} well"),
             (Some((count, _)), _) => format!("BAD at {count}"),
         };
-        println!(
-            "{program:<16} {transport:<5} {options:<34} {result:<9} {}",
-            figure::of_all(&figures)
-        );
+        let row = format!("{program:<16} {transport:<5} {options:<34} {result:<9}");
+        println!("{row} {}", figure::of_all(&figures));
         match bad {
             None => self.well += 1,
-            Some((_, said)) => {
-                self.badly += 1;
-                println!("{}", said.trim_end());
-            }
+            Some((_, said)) => self.bad.push(format!("---- {row}\n{}", said.trim_end())),
         }
     }
 }
