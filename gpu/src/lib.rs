@@ -11,6 +11,7 @@
 //! | [`shared`] | memory that the threads of a block share |
 //! | [`WordExt`] | loads and stores of words that others use at the same time |
 //! | [`Deadline`] | waiting loops that end |
+//! | [`trace`] | events of queues and NICs, with time stamps |
 //! | [`mod@panic`], [`processor`] | what host and kernel exchange through a module's variables |
 //! | [`arch`] | words, ring blocks, fences and doorbells, for libraries such as `warpbell`; mostly unsafe |
 //! | [`tuned`] | what we know about compiler and assembler |
@@ -47,6 +48,7 @@ pub mod panic;
 pub mod processor;
 pub mod shared;
 pub mod thread;
+pub mod trace;
 pub mod tuned;
 pub mod warp;
 mod word;

@@ -291,3 +291,9 @@ pub(crate) fn now_ns() -> u64 {
 pub(crate) fn cycles() -> u64 {
     now_ns()
 }
+
+/// The clock of time stamps.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    now_ns()
+}

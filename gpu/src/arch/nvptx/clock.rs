@@ -17,6 +17,12 @@ pub(crate) fn now_ns() -> u64 {
     now
 }
 
+/// The clock of time stamps: the one that all SMs share.
+#[inline(always)]
+pub(crate) fn ticks() -> u64 {
+    now_ns()
+}
+
 /// A count of the SM's cycles.
 #[inline(always)]
 pub(crate) fn cycles() -> u64 {
