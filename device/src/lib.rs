@@ -56,6 +56,6 @@ pub use warpbell_gpu::arch::{RingBlock, RingSegment, Word32, Word64};
 pub use warpbell_gpu::cpu;
 pub use warpbell_gpu::{
     Deadline, Processor, Wait, WordExt, block, panic, panic_handler, processor, shared,
-    shared_array, thread, warp,
+    shared_array, thread, trace, warp,
 };
 pub use warpbell_macros::kernel;

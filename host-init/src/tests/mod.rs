@@ -8,6 +8,7 @@ mod other_user;
 mod refusals;
 pub(crate) mod resident;
 mod states;
+mod trace;
 mod traffic;
 mod two_processes;
 mod watch;

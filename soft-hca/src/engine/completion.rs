@@ -5,6 +5,8 @@ use mlx5_wqe::{
     Syndrome, VendorCode,
 };
 
+use warpbell_gpu::trace;
+
 use super::command::{CommandError, CompletionQueueAttributes, CqeSize, MAX_LOG_CQ_DEPTH};
 use super::event::Event;
 use super::list::{Link, List};
@@ -409,6 +411,8 @@ impl<'t> CompletionQueues<'t> {
             }
             memory.store_u64(address + 56, *tail);
         }
+        let counter = completion.wqe_counter;
+        memory.record(trace::Kind::Cqe, completion.qpn, counter.into());
         queue.producer = queue.producer.wrapping_add(1);
         let awaited = core::mem::take(&mut queue.awaited);
         let solicited = completion.solicited || completion.error.is_some();

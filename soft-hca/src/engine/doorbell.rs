@@ -11,11 +11,13 @@
 
 use mlx5_wqe::{CqArm, Doorbell, QpNumber, UarPage};
 
+use warpbell_gpu::trace;
+
 use super::command::{CommandError, MAX_SEND_REGISTERS, SendDoorbell};
 use super::completion::{CompletionQueues, number_index};
 use super::list::{Link, List};
 use super::memory::Memory;
-use super::queue_pair::QueuePairSlot;
+use super::queue_pair::{QueuePair, QueuePairSlot};
 
 /// Steps without a ring after which a page counts as idle.
 const PATIENCE: u32 = 256;
@@ -476,7 +478,7 @@ impl Page {
             return false;
         };
         self.newest = Some(index);
-        rung.hear(index, Doorbell(value));
+        rung.hear(memory, index, Doorbell(value));
         true
     }
 
@@ -535,18 +537,27 @@ impl Rung<'_, '_> {
     }
 
     /// Takes what a queue pair's doorbell tells, and lists it as active if that is news.
-    fn hear(&mut self, index: u32, doorbell: Doorbell) {
-        let pair = self.queue_pairs[index as usize].pair.as_mut();
-        if pair.is_some_and(|pair| pair.hear(doorbell)) {
-            self.active
-                .push(self.queue_pairs, index, |slot| &mut slot.active);
-        }
+    fn hear<M: Memory>(&mut self, memory: &M, index: u32, doorbell: Doorbell) {
+        self.listen_to(memory, index, |pair| pair.hear(doorbell));
     }
 
     /// Looks at a queue pair's record, and lists it as active if there is news.
     fn kick<M: Memory>(&mut self, memory: &M, index: u32) {
+        self.listen_to(memory, index, |pair| pair.look_at_record(memory));
+    }
+
+    fn listen_to<M: Memory>(
+        &mut self,
+        memory: &M,
+        index: u32,
+        has_news: impl FnOnce(&mut QueuePair) -> bool,
+    ) {
         let pair = self.queue_pairs[index as usize].pair.as_mut();
-        if pair.is_some_and(|pair| pair.look_at_record(memory)) {
+        if let Some(pair) = pair
+            && has_news(pair)
+        {
+            let producer = pair.requester.producer;
+            memory.record(trace::Kind::Doorbell, pair.number, producer.into());
             self.active
                 .push(self.queue_pairs, index, |slot| &mut slot.active);
         }

@@ -5,6 +5,9 @@ mod watched;
 use core::ptr;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use mlx5_wqe::QpNumber;
+use warpbell_gpu::trace;
+
 /// The memory of the queues' owner, by address.
 ///
 /// Addresses mean what the owner of the queues means by them. Like a card's DMA, the engine reads
@@ -92,6 +95,10 @@ pub unsafe trait Memory {
     /// message to a peer, takes data out of this memory. Without effect where stores go to their place at once.
     #[inline]
     fn settle(&self) {}
+
+    /// Says what the engine did to a queue pair, for a trace. Whoever records nothing, as it is here, pays nothing.
+    #[inline(always)]
+    fn record(&self, _kind: trace::Kind, _qpn: QpNumber, _value: u32) {}
 
     /// Loads a native-endian u32 with acquire order.
     ///

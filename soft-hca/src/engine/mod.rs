@@ -68,6 +68,8 @@ pub use queue_pair::QueuePairSlot;
 pub use shared_receive::SharedReceiveSlot;
 pub use wire::Wire;
 
+use warpbell_gpu::trace;
+
 use completion::{CompletionQueues, number_index};
 use dispatch::Turn;
 use doorbell::{Rung, Uars};
@@ -279,6 +281,8 @@ impl<'t, M: Memory, W: Wire> Engine<'t, M, W> {
         }) else {
             return;
         };
+        let length = packet.payload_length() as u32;
+        cx.memory.record(trace::Kind::PacketIn, pair.number, length);
         match pair.options.transport {
             Transport::ReliableConnection if opcode.is_request() => {
                 pair.handle_request(&mut cx, opcode, packet);

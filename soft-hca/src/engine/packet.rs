@@ -248,6 +248,12 @@ impl Packet {
     /// The payload's length in bytes.
     #[inline]
     pub fn payload_length(&self) -> u64 {
-        self.payload.iter().map(|range| range.length).sum()
+        payload_length(&self.payload)
     }
+}
+
+/// The length of a payload in bytes.
+#[inline]
+pub(super) fn payload_length(payload: &[Range]) -> u64 {
+    payload.iter().map(|range| range.length).sum()
 }

@@ -18,11 +18,12 @@ mod response;
 use mlx5_wqe::decode::{BLOCK, DecodeError, DecodedWqe, Operation, decode_for};
 use mlx5_wqe::segment::Control;
 use mlx5_wqe::{AddressVector, Fence, Syndrome, VendorCode, WqeIndex};
+use warpbell_gpu::trace;
 use zerocopy::FromBytes;
 
 use super::command::{Access, CrossChannel, MAX_READS, QueuePairState, Transport};
 use super::memory::Memory;
-use super::packet::{Header, Opcode, PacketFlags, WireAddress};
+use super::packet::{Header, Opcode, PacketFlags, WireAddress, payload_length};
 use super::protection::Regions;
 use super::psn;
 use super::queue_pair::{Context, QueuePair};
@@ -270,6 +271,11 @@ impl QueuePair {
                 return if sent > 0 { Ok(sent) } else { Err(Stop::Wait) };
             }
             sent += 1;
+            memory.record(
+                trace::Kind::PacketOut,
+                self.number,
+                payload_length(&ranges) as u32,
+            );
             self.requester.sent(entry);
         }
         Ok(sent)
@@ -306,6 +312,7 @@ impl QueuePair {
         let [start, _] = ring.ranges(index, 0, BLOCK as u64);
         // SAFETY: the owner vouched for the ring when the queue pair was created.
         unsafe { memory.read(start.address, &mut scratch[..BLOCK]) };
+        memory.record(trace::Kind::Fetch, self.number, index.into());
         let mut summary = SendWqe::unread(index);
         if let Ok((control, _)) = Control::read_from_prefix(&scratch[..]) {
             summary.blocks = control.blocks().max(1);

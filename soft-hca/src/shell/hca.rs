@@ -16,6 +16,7 @@ use super::memory::{HostMemory, LateStores};
 use super::roce::RoceError;
 use super::segment::SegmentError;
 use super::shared_link::SharedLink;
+use super::trace::HcaTrace;
 use super::watch::RequestWatch;
 use super::wire::{Faults, HostWire};
 use crate::engine::{
@@ -112,6 +113,8 @@ pub struct HcaOptions {
     pub late_stores: Option<LateStores>,
     /// Looks at the requests that it sends; nobody by default, which costs nothing.
     pub watch: Option<RequestWatch>,
+    /// Keeps what it does; nobody by default, which costs next to nothing.
+    pub trace: Option<Arc<HcaTrace>>,
     /// Who hears its events. Without anybody they wait for
     /// [`poll_event`](crate::engine::Engine::poll_event).
     pub events: Option<Events>,
@@ -129,6 +132,7 @@ impl Default for HcaOptions {
             faults: None,
             late_stores: None,
             watch: None,
+            trace: None,
             events: None,
         }
     }
@@ -182,7 +186,7 @@ impl Machine {
             queue_pairs: &mut borrowed.queue_pairs,
             uars: &mut borrowed.uars,
         };
-        let memory = HostMemory::new(options.late_stores);
+        let memory = HostMemory::new(options.late_stores, options.trace);
         let mut engine = Engine::new(address, memory, wire, storage);
         engine.lend_shared_receive_queues(&mut borrowed.shared_receive_queues);
         engine.start_keys(SoftHca::random());

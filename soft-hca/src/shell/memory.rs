@@ -1,10 +1,15 @@
 //! The memory of an HCA on a host, with faults on purpose before it where a test wants some: payloads that show late
-//! and in any order, as those of a card may in a GPU's memory.
+//! and in any order, as those of a card may in a GPU's memory. Where somebody wants a trace, it keeps one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::prelude::v1::*;
+use std::sync::Arc;
 
+use mlx5_wqe::QpNumber;
+use warpbell_gpu::trace::{self, Trace};
+
+use super::trace::{HcaTrace, Recorder};
 use crate::engine::{DirectMemory, Memory};
 
 /// Payloads whose stores show late, and in any order.
@@ -33,6 +38,7 @@ pub struct LateStores {
 #[derive(Debug)]
 pub struct HostMemory {
     late: Option<Box<RefCell<Late>>>,
+    trace: Option<Recorder>,
 }
 
 /// What is held back, and until when.
@@ -55,7 +61,7 @@ struct Piece {
 impl HostMemory {
     /// # Panics
     /// If pieces do not end at multiples of a power of two.
-    pub(super) fn new(late: Option<LateStores>) -> Self {
+    pub(super) fn new(late: Option<LateStores>, trace: Option<Arc<HcaTrace>>) -> Self {
         let late = late.map(|options| {
             assert!(options.piece.is_power_of_two(), "pieces of 2^n bytes");
             Box::new(RefCell::new(Late {
@@ -65,7 +71,8 @@ impl HostMemory {
                 held: BTreeMap::new(),
             }))
         });
-        Self { late }
+        let trace = trace.map(Recorder::new);
+        Self { late, trace }
     }
 
     /// Brings what is due by now to its place; gives the number of pieces that are still held back.
@@ -201,6 +208,13 @@ unsafe impl Memory for HostMemory {
     }
 
     #[inline]
+    fn record(&self, kind: trace::Kind, qpn: QpNumber, value: u32) {
+        if let Some(recorder) = &self.trace {
+            recorder.writer().record(kind, qpn, value);
+        }
+    }
+
+    #[inline]
     fn acquire(&self) {
         DirectMemory.acquire();
     }
@@ -261,11 +275,14 @@ mod tests {
     #[test]
     fn everything_comes_in_the_end_and_the_last_store_wins() {
         for seed in 0..200 {
-            let memory = HostMemory::new(Some(LateStores {
-                seed,
-                late: 700,
-                ..ALWAYS
-            }));
+            let memory = HostMemory::new(
+                Some(LateStores {
+                    seed,
+                    late: 700,
+                    ..ALWAYS
+                }),
+                None,
+            );
             let mut random = Late {
                 options: ALWAYS,
                 random: !seed,
@@ -288,7 +305,7 @@ mod tests {
 
     #[test]
     fn pieces_come_when_their_time_has_come_and_not_in_order() {
-        let memory = HostMemory::new(Some(ALWAYS));
+        let memory = HostMemory::new(Some(ALWAYS), None);
         let mut target = [0u8; 64];
         let to = address(&mut target);
         fill(&memory, to, 0, 64, 7);
@@ -308,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_reads_finds_what_came_before_it() {
-        let memory = HostMemory::new(Some(ALWAYS));
+        let memory = HostMemory::new(Some(ALWAYS), None);
         let mut target = [0u64; 4].map(u64::to_ne_bytes).concat();
         let to = address(&mut target);
         fill(&memory, to, 0, 32, 1);
@@ -329,7 +346,7 @@ mod tests {
     /// An atomic's result, a datagram's header: neither is overwritten by what came before it.
     #[test]
     fn stores_that_are_not_held_back_come_behind_what_is() {
-        let memory = HostMemory::new(Some(ALWAYS));
+        let memory = HostMemory::new(Some(ALWAYS), None);
         let mut target = [0u64; 8].map(u64::to_ne_bytes).concat();
         let to = address(&mut target);
         fill(&memory, to, 0, 64, 1);
@@ -348,7 +365,7 @@ mod tests {
 
     #[test]
     fn without_faults_nothing_is_held_back() {
-        let memory = HostMemory::new(None);
+        let memory = HostMemory::new(None, None);
         let mut target = [0u8; 64];
         let to = address(&mut target);
         fill(&memory, to, 1, 62, 9);

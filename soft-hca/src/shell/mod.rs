@@ -40,6 +40,10 @@
 //! # A watch
 //!
 //! [`HcaOptions::watch`] tells of requests that a NIC, or the memory behind it, may be slow with.
+//!
+//! # A trace
+//!
+//! [`HcaOptions::trace`] keeps doorbells, WQEs read, packets and CQEs, with time stamps.
 
 mod bell;
 mod driver;
@@ -54,6 +58,7 @@ mod segment;
 mod shared;
 mod shared_link;
 mod stream;
+mod trace;
 mod watch;
 mod wire;
 
@@ -67,5 +72,6 @@ pub use peers::{Wish, understand};
 pub use roce::{RoceCounters, RoceError, RoceOptions};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
+pub use trace::HcaTrace;
 pub use watch::{Advice, RequestWatch, WatchLimits};
 pub use wire::{Faults, HostWire};

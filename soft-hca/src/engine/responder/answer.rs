@@ -2,13 +2,14 @@
 //! them.
 
 use mlx5_wqe::{Syndrome, VendorCode};
+use warpbell_gpu::trace;
 
 use crate::engine::memory::Memory;
-use crate::engine::packet::{Opcode, PacketFlags, Range, Refusal};
+use crate::engine::packet::{Header, Opcode, PacketFlags, Range, Refusal, payload_length};
 use crate::engine::psn;
 use crate::engine::queue_pair::{Context, QueuePair};
 use crate::engine::receiving::{Answer, Due};
-use crate::engine::wire::Wire;
+use crate::engine::wire::{Busy, Wire};
 
 impl QueuePair {
     /// Sends up to `budget` packets of answers, then the refusal and the acknowledgement that are
@@ -60,7 +61,7 @@ impl QueuePair {
             }
             // SAFETY: the range was just checked against registered memory, and is retracted when
             // that is deregistered.
-            if unsafe { cx.wire.send(&header, payload.as_slice()) }.is_err() {
+            if unsafe { self.answer(cx, &header, payload.as_slice()) }.is_err() {
                 return sent;
             }
             sent += 1;
@@ -73,7 +74,7 @@ impl QueuePair {
             header.detail = refusal as u8;
             header.length = self.responder.min_rnr_timer_ns;
             // SAFETY: there is no payload.
-            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+            if unsafe { self.answer(cx, &header, &[]) }.is_err() {
                 return sent;
             }
             self.responder.refusal = None;
@@ -85,13 +86,31 @@ impl QueuePair {
             let mut header = self.header(cx.address, Opcode::Acknowledge, psn);
             header.msn = self.responder.msn;
             // SAFETY: there is no payload.
-            if unsafe { cx.wire.send(&header, &[]) }.is_err() {
+            if unsafe { self.answer(cx, &header, &[]) }.is_err() {
                 return sent;
             }
             self.responder.acknowledge = false;
             sent += 1;
         }
         sent
+    }
+
+    /// Sends a packet.
+    ///
+    /// # Safety
+    /// As for [`Wire::send`].
+    unsafe fn answer<M: Memory, W: Wire>(
+        &self,
+        cx: &mut Context<'_, '_, M, W>,
+        header: &Header,
+        payload: &[Range],
+    ) -> Result<(), Busy> {
+        // SAFETY: the caller's promise is passed on unchanged.
+        unsafe { cx.wire.send(header, payload)? };
+        let length = payload_length(payload) as u32;
+        cx.memory
+            .record(trace::Kind::PacketOut, self.number, length);
+        Ok(())
     }
 
     /// Takes one packet off the oldest answer.
