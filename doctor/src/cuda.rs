@@ -169,12 +169,12 @@ impl<'a> Driver<'a> {
         checked("cuDeviceTotalMem", unsafe {
             (self.memory)(&mut memory, device)
         })?;
-        let mut text = [0; 32];
+        let mut text = [0_u8; 32];
         // SAFETY: the call writes at most as many bytes as the text has.
-        let result = unsafe { (self.bus_id)(text.as_mut_ptr(), text.len() as c_int, device) };
+        let result =
+            unsafe { (self.bus_id)(text.as_mut_ptr().cast(), text.len() as c_int, device) };
         checked("cuDeviceGetPCIBusId", result)?;
-        let bytes = text.map(c_char::cast_unsigned);
-        let address = CStr::from_bytes_until_nul(&bytes).ok();
+        let address = CStr::from_bytes_until_nul(&text).ok();
         let address = address.and_then(|text| text.to_str().ok()?.parse().ok());
         Ok(Gpu {
             address: address.ok_or(("cuDeviceGetPCIBusId", 0))?,

@@ -167,7 +167,11 @@ enum Action {
         json: bool,
     },
     /// Build all programs for machines without Rust: a folder, an archive and a Debian package in target/dist
-    Dist,
+    Dist {
+        /// The machines' processor; another one than here takes its cross-compiler
+        #[arg(long, value_enum, default_value_t)]
+        target: dist::Target,
+    },
     /// Count the workspace's figures, and print each beside its goal
     House,
 }
@@ -309,7 +313,7 @@ fn act(action: Action) -> Result<u8, CommandError> {
             match become_launcher(&launch)? {}
         }
         Action::Doctor { json } => Err(become_doctor(json).into()),
-        Action::Dist => distribute(),
+        Action::Dist { target } => distribute(target),
         Action::House => {
             house::count_and_print(&Workspace::load(Path::new("."))?.root)?;
             Ok(true)
@@ -542,14 +546,14 @@ fn bench(name: &str, arguments: &[String]) -> Result<bool, CommandError> {
 }
 
 /// Builds what goes to machines without Rust, and says what it made.
-fn distribute() -> Result<bool, CommandError> {
+fn distribute(target: dist::Target) -> Result<bool, CommandError> {
     let started = Instant::now();
     let workspace = Workspace::load(Path::new("."))?;
     let spinner = spinner();
     // Compiles the gallery's kernels.
     let needs = [Tool::Nightly];
     Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs).ensure(&needs)?;
-    let made = dist::make(&workspace, &spinner)?;
+    let made = dist::make(&workspace, target, &spinner)?;
     spinner.finish_and_clear();
     for line in made.lines()? {
         say!("{line}");

@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
-use super::{Commit, DEBIAN_TARGET, DistError, NAME, at, call, copy, list, make_folder_of, write};
+use super::{Commit, DistError, NAME, Target, at, call, copy, list, make_folder_of, write};
 use crate::workspace::clean_command;
 
 /// Where the folder is installed.
@@ -20,7 +20,7 @@ const COMMANDS: [(&str, &str); 5] = [
 ];
 
 /// Makes the package of a folder, beside it.
-pub(super) fn pack(folder: &Path, commit: &Commit) -> Result<PathBuf, DistError> {
+pub(super) fn pack(folder: &Path, target: Target, commit: &Commit) -> Result<PathBuf, DistError> {
     let manifest = Manifest::read(folder)?;
     let root = folder.with_file_name("debian");
     if root.exists() {
@@ -51,8 +51,12 @@ pub(super) fn pack(folder: &Path, commit: &Commit) -> Result<PathBuf, DistError>
         &root.join("usr/share/doc").join(NAME).join("copyright"),
         &copyright,
     )?;
-    write(&root.join("DEBIAN/control"), &control(&manifest))?;
-    let package = folder.with_file_name(format!("{NAME}_{}_{DEBIAN_TARGET}.deb", manifest.version));
+    write(&root.join("DEBIAN/control"), &control(&manifest, target))?;
+    let package = folder.with_file_name(format!(
+        "{NAME}_{}_{}.deb",
+        manifest.version,
+        target.debian()
+    ));
     let mut dpkg = clean_command("dpkg-deb", &root);
     // Packages are reproducible by themselves, with the time of the commit.
     dpkg.env("SOURCE_DATE_EPOCH", &commit.time);
@@ -63,13 +67,13 @@ pub(super) fn pack(folder: &Path, commit: &Commit) -> Result<PathBuf, DistError>
 }
 
 /// What Debian knows of the package.
-fn control(manifest: &Manifest) -> String {
+fn control(manifest: &Manifest, target: Target) -> String {
     let Manifest { version, glibc, .. } = manifest;
     let kibibytes = manifest.bytes().div_ceil(1024);
     format!(
         "Package: {NAME}\n\
          Version: {version}\n\
-         Architecture: {DEBIAN_TARGET}\n\
+         Architecture: {}\n\
          Maintainer: The Warpbell developers\n\
          Installed-Size: {kibibytes}\n\
          Depends: libc6 (>= {glibc}), libgcc-s1\n\
@@ -79,7 +83,8 @@ fn control(manifest: &Manifest) -> String {
          Description: GPU kernels that drive network cards: demo, checks and benchmarks\n \
          Kernels in Rust post work requests to mlx5 cards, or to a software NIC, and\n \
          poll their completions. warpbell-doctor says what a machine lacks for it,\n \
-         warpbell-demo verifies every verb. Other programs are in /{HOME}/bin.\n"
+         warpbell-demo verifies every verb. Other programs are in /{HOME}/bin.\n",
+        target.debian(),
     )
 }
 
@@ -93,7 +98,7 @@ mod tests {
     #[test]
     fn a_package_has_the_folder_and_commands_and_depends_on_the_floor() {
         let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("warpbell-0.1.0-x86_64");
+        let folder = parent.path().join("warpbell-0.1.0-aarch64");
         let texts = ["licences/LICENSE-MIT", "share/warpbell/kernels.ptx.gz"];
         for text in texts {
             write(&folder.join(text), text).unwrap();
@@ -106,7 +111,7 @@ mod tests {
             name: NAME.into(),
             version: "0.1.0".into(),
             commit: "0123abc".into(),
-            target: "x86_64-unknown-linux-gnu".into(),
+            target: Target::Arm.triple(),
             glibc: "2.34".into(),
             files: manifest::files(&folder).unwrap(),
         };
@@ -115,11 +120,11 @@ mod tests {
             name: "0123abc".into(),
             time: "1795781286".into(),
         };
-        let package = pack(&folder, &commit).unwrap();
+        let package = pack(&folder, Target::Arm, &commit).unwrap();
         let first = fs::read(&package).unwrap();
         assert_eq!(
             first,
-            fs::read(pack(&folder, &commit).unwrap()).unwrap(),
+            fs::read(pack(&folder, Target::Arm, &commit).unwrap()).unwrap(),
             "not reproducible"
         );
 
@@ -132,6 +137,7 @@ mod tests {
             dpkg(&["--field", package, "Depends"]),
             "libc6 (>= 2.34), libgcc-s1\n"
         );
+        assert_eq!(dpkg(&["--field", package, "Architecture"]), "arm64\n");
         let installed = parent.path().join("installed");
         dpkg(&["--extract", package, installed.to_str().unwrap()]);
         manifest.check(&installed.join(HOME)).unwrap();

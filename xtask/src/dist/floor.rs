@@ -10,14 +10,10 @@ use object::read::elf::{Dyn, FileHeader};
 use object::{Endianness, StringTable};
 use thiserror::Error;
 
-/// Libraries that every machine with glibc has: those of glibc and of GCC, which unwinds.
-const EVERYWHERE: [&str; 5] = [
-    "ld-linux-x86-64.so.2",
-    "libc.so.6",
-    "libgcc_s.so.1",
-    "libm.so.6",
-    "libpthread.so.0",
-];
+use super::Target;
+
+/// Libraries that every machine with glibc has beside the dynamic linker: those of glibc and of GCC, which unwinds.
+const EVERYWHERE: [&str; 4] = ["libc.so.6", "libgcc_s.so.1", "libm.so.6", "libpthread.so.0"];
 /// What glibc's versions of symbols begin with.
 const GLIBC: &str = "GLIBC_";
 
@@ -33,10 +29,16 @@ pub struct Floor {
 pub enum FloorError {
     #[error("{}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{} is no program for x86-64: {source}", path.display())]
+    #[error("{} is no program: {source}", path.display())]
     Elf {
         path: PathBuf,
         source: object::read::Error,
+    },
+    #[error("{} is no program for {}, but for ELF machine {found}", path.display(), target.machine())]
+    OtherMachine {
+        path: PathBuf,
+        target: Target,
+        found: u16,
     },
     #[error("{} needs glibc {needs}; the programs are to run with {oldest}, so build on an older distribution", path.display())]
     TooNew {
@@ -51,6 +53,8 @@ pub enum FloorError {
 /// What a program asks the dynamic linker for.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Needs {
+    /// The processor's number.
+    machine: u16,
     libraries: Vec<String>,
     /// Versions of glibc's symbols, without [`GLIBC`].
     versions: Vec<String>,
@@ -78,7 +82,7 @@ impl fmt::Display for Floor {
 ///
 /// # Errors
 /// A program that needs one newer than `oldest`, or a library that may be missing.
-pub fn of(path: &Path, oldest: Floor) -> Result<Floor, FloorError> {
+pub fn of(path: &Path, target: Target, oldest: Floor) -> Result<Floor, FloorError> {
     let content = fs::read(path).map_err(|source| FloorError::Read {
         path: path.into(),
         source,
@@ -87,15 +91,20 @@ pub fn of(path: &Path, oldest: Floor) -> Result<Floor, FloorError> {
         path: path.into(),
         source,
     })?;
-    needs.floor(path, oldest)
+    needs.floor(path, target, oldest)
 }
 
 impl Needs {
-    fn floor(&self, path: &Path, oldest: Floor) -> Result<Floor, FloorError> {
-        let foreign = self
-            .libraries
-            .iter()
-            .find(|library| !EVERYWHERE.contains(&&***library));
+    fn floor(&self, path: &Path, target: Target, oldest: Floor) -> Result<Floor, FloorError> {
+        if self.machine != target.elf() {
+            return Err(FloorError::OtherMachine {
+                path: path.into(),
+                target,
+                found: self.machine,
+            });
+        }
+        let is_there = |library: &str| library == target.loader() || EVERYWHERE.contains(&library);
+        let foreign = self.libraries.iter().find(|library| !is_there(library));
         if let Some(library) = foreign {
             return Err(FloorError::Library {
                 path: path.into(),
@@ -126,7 +135,10 @@ fn needs(program: &[u8]) -> object::read::Result<Needs> {
     let header = FileHeader64::<Endianness>::parse(program)?;
     let endian = header.endian()?;
     let sections = header.sections(endian, program)?;
-    let mut needs = Needs::default();
+    let mut needs = Needs {
+        machine: header.e_machine(endian),
+        ..Needs::default()
+    };
     if let Some((entries, link)) = sections.dynamic(endian, program)? {
         let strings = sections.strings(endian, program, link)?;
         for entry in entries
@@ -159,11 +171,12 @@ mod tests {
     fn floor(libraries: &[&str], versions: &[&str]) -> Result<Floor, String> {
         let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         let needs = Needs {
+            machine: Target::X86.elf(),
             libraries: own(libraries),
             versions: own(versions),
         };
         needs
-            .floor(Path::new("demo"), OLDEST)
+            .floor(Path::new("demo"), Target::X86, OLDEST)
             .map_err(|error| error.to_string())
     }
 
@@ -205,12 +218,20 @@ mod tests {
             own.versions.iter().any(|version| version == "2.2.5"),
             "{own:?}"
         );
-        let text = of(Path::new("Cargo.toml"), OLDEST).unwrap_err().to_string();
+        let refused =
+            |path: &str, target| of(Path::new(path), target, OLDEST).unwrap_err().to_string();
+        let text = refused("Cargo.toml", Target::X86);
+        assert!(text.starts_with("Cargo.toml is no program: "), "{text}");
+        let foreign = match Target::X86.elf() == own.machine {
+            true => Target::Arm,
+            false => Target::X86,
+        };
+        let other = refused("/proc/self/exe", foreign);
         assert!(
-            text.starts_with("Cargo.toml is no program for x86-64"),
-            "{text}"
+            other.contains(&format!("is no program for {}", foreign.machine())),
+            "{other}"
         );
-        let missing = of(Path::new("no such"), OLDEST).unwrap_err().to_string();
+        let missing = refused("no such", Target::X86);
         assert!(missing.starts_with("no such: No such file"), "{missing}");
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{DistError, TARGET, at, call, copy, list, programs, write};
+use super::{DistError, Target, at, call, copy, list, programs, write};
 use crate::workspace::{Workspace, clean_command};
 
 /// The project's own.
@@ -40,7 +40,11 @@ struct Metadata {
 }
 
 /// Fills a folder with licences.
-pub(super) fn gather(workspace: &Workspace, folder: &Path) -> Result<(), DistError> {
+pub(super) fn gather(
+    workspace: &Workspace,
+    target: Target,
+    folder: &Path,
+) -> Result<(), DistError> {
     for name in OWN {
         copy(&workspace.root.join(name), &folder.join(name), 0o644)?;
     }
@@ -48,14 +52,14 @@ pub(super) fn gather(workspace: &Workspace, folder: &Path) -> Result<(), DistErr
     rustc.args(["--print", "sysroot"]);
     let library = Path::new(call(rustc)?.trim()).join(LIBRARY);
     copy(&library, &folder.join("rust-standard-library.html"), 0o644)?;
-    let linked = linked(workspace)?;
+    let linked = linked(workspace, target)?;
     let mut metadata = workspace.cargo();
     metadata.args([
         "metadata",
         "--format-version",
         "1",
         "--filter-platform",
-        TARGET,
+        &target.triple(),
     ]);
     let output = call(metadata)?;
     let Ok(Metadata { packages }) = serde_json::from_str(&output) else {
@@ -69,7 +73,7 @@ pub(super) fn gather(workspace: &Workspace, folder: &Path) -> Result<(), DistErr
 }
 
 /// The crates of registries that the programs are linked from: names and versions.
-fn linked(workspace: &Workspace) -> Result<BTreeSet<(String, String)>, DistError> {
+fn linked(workspace: &Workspace, target: Target) -> Result<BTreeSet<(String, String)>, DistError> {
     let mut tree = workspace.cargo();
     tree.args([
         "tree",
@@ -78,7 +82,7 @@ fn linked(workspace: &Workspace) -> Result<BTreeSet<(String, String)>, DistError
         "--edges",
         "normal,no-proc-macro",
     ]);
-    tree.args(["--target", TARGET, "--format", "{p}"]);
+    tree.args(["--target", &target.triple(), "--format", "{p}"]);
     let (options, packages) = programs::features_and_packages(workspace);
     tree.args(["--features", &options]);
     tree.args(packages.iter().flat_map(|package| ["-p", package]));

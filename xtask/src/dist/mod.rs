@@ -9,6 +9,7 @@ mod floor;
 mod licences;
 pub mod manifest;
 mod programs;
+mod target;
 
 use std::fs;
 use std::io;
@@ -24,13 +25,11 @@ use crate::run::{self, RunError};
 use crate::workspace::{Workspace, clean_command};
 use floor::{Floor, FloorError};
 use manifest::{Manifest, ManifestError};
+pub use target::Target;
 
 /// What the archive's name, its folder and the Debian package begin with.
 const NAME: &str = "warpbell";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// What the programs are built for, as Rust and as Debian call it.
-const TARGET: &str = "x86_64-unknown-linux-gnu";
-const DEBIAN_TARGET: &str = "amd64";
 /// Ubuntu 22.04 has this glibc; Debian 12 has a newer one.
 const OLDEST: Floor = Floor::new(2, 35);
 
@@ -110,13 +109,17 @@ impl Made {
 ///
 /// # Errors
 /// As [`stage`], and tools that fail.
-pub fn make(workspace: &Workspace, spinner: &ProgressBar) -> Result<Made, DistError> {
-    let folder = stage(workspace, spinner)?;
+pub fn make(
+    workspace: &Workspace,
+    target: Target,
+    spinner: &ProgressBar,
+) -> Result<Made, DistError> {
+    let folder = stage(workspace, target, spinner)?;
     let commit = Commit::find(&workspace.root)?;
     spinner.set_message("packing");
     let archive = archive::pack(&folder, &commit)?;
     spinner.set_message("making the Debian package");
-    let package = debian::pack(&folder, &commit)?;
+    let package = debian::pack(&folder, target, &commit)?;
     Ok(Made {
         folder,
         archive,
@@ -128,16 +131,22 @@ pub fn make(workspace: &Workspace, spinner: &ProgressBar) -> Result<Made, DistEr
 ///
 /// # Errors
 /// A build that fails; a program that is missing, or that a supported machine cannot start; a full disk.
-pub fn stage(workspace: &Workspace, spinner: &ProgressBar) -> Result<PathBuf, DistError> {
+pub fn stage(
+    workspace: &Workspace,
+    target: Target,
+    spinner: &ProgressBar,
+) -> Result<PathBuf, DistError> {
     let commit = Commit::find(&workspace.root)?;
-    let programs = programs::build(workspace, |line| spinner.set_message(line.to_owned()))?;
-    let folder = folder(workspace).join(format!("{NAME}-{VERSION}-x86_64"));
+    let programs = programs::build(workspace, target, |line| {
+        spinner.set_message(line.to_owned())
+    })?;
+    let folder = folder(workspace).join(format!("{NAME}-{VERSION}-{}", target.machine()));
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(at(&folder))?;
     }
     let mut floor = Floor::new(0, 0);
     for program in &programs {
-        floor = floor.max(floor::of(&program.built, OLDEST)?);
+        floor = floor.max(floor::of(&program.built, target, OLDEST)?);
         copy(&program.built, &folder.join(&program.path), 0o755)?;
     }
     let prebuilt = workspace.root.join("ptx/prebuilt");
@@ -149,18 +158,19 @@ pub fn stage(workspace: &Workspace, spinner: &ProgressBar) -> Result<PathBuf, Di
     }
     for (name, text) in TEXTS {
         let text = text.replace("{version}", VERSION);
+        let text = text.replace("{machine}", target.machine());
         write(
             &folder.join(name),
             &text.replace("{glibc}", &floor.to_string()),
         )?;
     }
-    licences::gather(workspace, &folder.join("licences"))?;
+    licences::gather(workspace, target, &folder.join("licences"))?;
     let manifest = Manifest {
         schema: manifest::SCHEMA,
         name: NAME.into(),
         version: VERSION.into(),
         commit: commit.name,
-        target: TARGET.into(),
+        target: target.triple(),
         glibc: floor.to_string(),
         files: manifest::files(&folder)?,
     };

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{DistError, TARGET};
+use super::{DistError, Target};
 use crate::built::{executable_of, ptx_of, without_json};
 use crate::launch::RANKS;
 use crate::run;
@@ -42,11 +42,16 @@ struct Source<'w> {
 }
 
 /// Builds all programs of the workspace that do something without its sources: `bin` targets, and the gallery.
-pub fn build(workspace: &Workspace, on_line: impl FnMut(&str)) -> Result<Vec<Program>, DistError> {
+pub fn build(
+    workspace: &Workspace,
+    target: Target,
+    on_line: impl FnMut(&str),
+) -> Result<Vec<Program>, DistError> {
     let sources = sources(workspace);
     let mut cargo = workspace.cargo();
     cargo.args(["build", "--message-format=json-render-diagnostics"]);
-    cargo.args(["--profile", PROFILE, "--target", TARGET]);
+    cargo.args(["--profile", PROFILE, "--target", &target.triple()]);
+    cargo.envs(target.linker());
     // With flags of its own, it shares nothing with other builds.
     cargo
         .arg("--target-dir")

@@ -24,7 +24,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::dist::manifest::{File, Manifest};
-use crate::dist::{self, DistError};
+use crate::dist::{self, DistError, Target};
 use crate::run::{self, RunError, beside_each_other};
 use crate::say::say;
 use crate::workspace::{Workspace, WorkspaceError};
@@ -247,7 +247,11 @@ fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
 fn build() -> Result<PathBuf, FlashError> {
     let spinner = crate::spinner();
     spinner.set_prefix("building");
-    let folder = dist::stage(&Workspace::load(Path::new("."))?, &spinner)?;
+    let folder = dist::stage(
+        &Workspace::load(Path::new("."))?,
+        Target::default(),
+        &spinner,
+    )?;
     spinner.finish_and_clear();
     Ok(folder)
 }

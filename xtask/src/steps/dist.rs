@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::gallery::OK;
 use super::{Report, StepError, Steps, minutes};
 use crate::count;
-use crate::dist::{self, DistError, manifest::Manifest};
+use crate::dist::{self, DistError, Target, manifest::Manifest};
 use crate::run::Finished;
 use crate::tools::unpacked;
 use crate::workspace::clean_command;
@@ -37,7 +37,7 @@ struct Bare {
 
 impl Steps<'_> {
     pub(super) fn dist(&self, report: &mut Report) -> Result<(), StepError> {
-        let made = dist::make(self.workspace, self.spinner)?;
+        let made = dist::make(self.workspace, Target::default(), self.spinner)?;
         let manifest = Manifest::read(&made.folder).map_err(DistError::from)?;
         let bare = self.unpacked(&made.archive)?;
         let unpacked = bare
