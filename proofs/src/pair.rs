@@ -1,6 +1,7 @@
 //! A server and a client, each a process of its own, under a deadline.
 
 use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
@@ -53,7 +54,26 @@ impl Process {
         let _ = self.0.kill();
     }
 
-    /// Waits for its end, or brings it about: what it wrote, and whether it ended by itself in time.
+    /// What each of its threads does: name, state and where the kernel has it wait, as the system says.
+    fn threads(&self) -> String {
+        let folder = format!("/proc/{}/task", self.id());
+        let threads = fs::read_dir(folder).into_iter().flatten().flatten();
+        let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+        let thread = |folder: PathBuf| {
+            let status = read(folder.join("status"));
+            let line = |name| {
+                status
+                    .lines()
+                    .find_map(|line: &str| line.strip_prefix(name))
+            };
+            let [name, state] = ["Name:\t", "State:\t"].map(|name| line(name).unwrap_or("?"));
+            format!("{name}: {state} {}\n", read(folder.join("wchan")))
+        };
+        threads.map(|entry| thread(entry.path())).collect()
+    }
+
+    /// Waits for its end, or brings it about: what it wrote, and whether it ended by itself in time. If not, its errors end
+    /// with what its threads were doing.
     ///
     /// # Panics
     /// If the system loses it.
@@ -62,6 +82,11 @@ impl Process {
             sleep(NAP);
         }
         let in_time = self.0.try_wait().unwrap().is_some();
+        let threads = if in_time {
+            String::new()
+        } else {
+            self.threads()
+        };
         if !in_time {
             self.kill();
         }
@@ -72,7 +97,7 @@ impl Process {
         let output = Output {
             status: self.0.wait().unwrap(),
             stdout: stdout.unwrap_or_default(),
-            stderr: stderr.unwrap_or_default(),
+            stderr: [stderr.unwrap_or_default(), threads.into_bytes()].concat(),
         };
         (output, in_time)
     }
@@ -295,4 +320,22 @@ fn is_listening(process: u32, port: u16) -> bool {
             local.is_some_and(|local| local.ends_with(&port)) && state == Some("0A")
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_says_what_it_does() {
+        let mut sleeper = Command::new("sleep");
+        let process = Process::start(sleeper.arg("3000"));
+        // Until it is what it shall be, and sleeps.
+        while !process.threads().contains("sleep: S (sleeping)") {
+            sleep(NAP);
+        }
+        let (well, said) = process.finish(Instant::now());
+        assert!(!well && said.contains("sleep: S (sleeping)"), "{said}");
+        assert!(said.ends_with("not ended after 300s"), "{said}");
+    }
 }
