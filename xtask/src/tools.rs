@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
+use crate::dist::Target;
 use crate::installs::{Installs, Missing, ask};
 use crate::run::{self, Finished};
 use crate::say::say;
@@ -116,6 +117,8 @@ const INSTALL_DEADLINE: Duration = Duration::from_secs(60 * 60);
 pub enum Tool {
     Rustfmt,
     Clippy,
+    /// Rust's libraries for Arm.
+    ArmTarget,
     /// The nightly toolchain, with what the PTX build and the fuzzer need.
     Nightly,
     /// Its interpreter.
@@ -178,6 +181,7 @@ impl Tool {
         match self {
             Self::Rustfmt => "rustfmt".into(),
             Self::Clippy => "clippy".into(),
+            Self::ArmTarget => Target::Arm.triple(),
             Self::Nightly => format!("{} ({})", nightly_name(), nightly_components().join(", ")),
             Self::Miri => format!("{} (miri)", nightly_name()),
             Self::Ptxas => format!("ptxas ({PTXAS_PACKAGE} {PTXAS_VERSION})"),
@@ -294,6 +298,10 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => probe(self.workspace.cargo(), &["fmt", "--version"]).is_some(),
             Tool::Clippy => probe(self.workspace.cargo(), &["clippy", "--version"]).is_some(),
+            Tool::ArmTarget => {
+                let listed = probe(self.command("rustup"), &["target", "list", "--installed"]);
+                listed.is_some_and(|list| list.lines().any(|line| line == Target::Arm.triple()))
+            }
             Tool::Nightly => self.has_components(nightly_name(), &nightly_components()),
             Tool::Miri => self.has_components(nightly_name(), &["miri"]),
             Tool::Ptxas => probe(self.command(ptxas(self.workspace)), &["--version"]).is_some(),
@@ -348,6 +356,7 @@ impl<'a> Toolbox<'a> {
         match tool {
             Tool::Rustfmt => self.rustup(&["component", "add", "rustfmt"]),
             Tool::Clippy => self.rustup(&["component", "add", "clippy"]),
+            Tool::ArmTarget => self.rustup(&["target", "add", &Target::Arm.triple()]),
             Tool::Nightly => self.install_components(nightly_name(), &nightly_components()),
             Tool::Miri => self.install_components(nightly_name(), &["miri"]),
             Tool::Ptxas => {

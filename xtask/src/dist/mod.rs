@@ -178,6 +178,11 @@ pub fn stage(
     Ok(folder)
 }
 
+/// A command that compiles all programs for a target, without a linker.
+pub fn check(workspace: &Workspace, target: Target) -> Command {
+    programs::check(workspace, target)
+}
+
 /// Where all of it is made.
 pub fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("dist")

@@ -1,6 +1,7 @@
 //! The programs of a distribution: which there are, and their build.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use super::{DistError, Target};
@@ -65,6 +66,17 @@ pub fn build(
     ptx_of(&built.stdout, EXAMPLES).map_err(DistError::NoPtx)?;
     let find = |source: &Source<'_>| find(&built.stdout, source);
     sources.iter().map(find).collect()
+}
+
+/// The compiler's look at all programs for a target, without the kernels of the gallery.
+pub fn check(workspace: &Workspace, target: Target) -> Command {
+    let mut cargo = workspace.cargo();
+    cargo.args(["check", "--target", &target.triple()]);
+    cargo.args(["--features", &format!("{RANKS}/launch")]);
+    let (_, packages) = features_and_packages(workspace);
+    cargo.args(packages.iter().flat_map(|package| ["-p", package]));
+    cargo.args(["--bins", "--examples"]);
+    cargo
 }
 
 /// The features that are on, and the packages.

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::gallery::OK;
-use super::{Report, StepError, Steps, minutes};
+use super::{BUILD_DEADLINE, Report, StepError, Steps, minutes};
 use crate::count;
 use crate::dist::{self, DistError, Target, manifest::Manifest};
 use crate::run::Finished;
@@ -65,6 +65,8 @@ impl Steps<'_> {
             "two ranks",
             &wrong(&ranks, unsaid(&ranks, &format!("[0] {OK}"))),
         );
+        let arm = dist::check(self.workspace, Target::Arm);
+        report.check("cargo check for Arm", &self.capture(arm, BUILD_DEADLINE)?);
         Ok(())
     }
 

@@ -101,7 +101,7 @@ impl Step {
             }
             Self::Packages => "each published crate builds from its package",
             Self::Dist => {
-                "the archive for machines without Rust is small, and its programs run on a bare Debian"
+                "the archive for machines without Rust is small, its programs run on a bare Debian, and they compile for Arm"
             }
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
@@ -193,7 +193,7 @@ impl Step {
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
             Self::RustCuda => super::rust_cuda::needs(),
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
-            Self::Dist => &[Tool::Nightly, Tool::BareDebian],
+            Self::Dist => &[Tool::Nightly, Tool::BareDebian, Tool::ArmTarget],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
             Self::PtxSources
