@@ -354,6 +354,10 @@ pub(crate) trait Provider: Send + Sync {
     fn modify(&self, queues: Queues, step: &Step) -> Result<(), Error>;
     fn state(&self, queues: Queues) -> Result<State, Error>;
     fn first_error(&self, queues: Queues) -> Result<Option<NicError>, Error>;
+    /// Where it counts what the queue pair does, as `live::NicCounters`, if other processes can read it there.
+    fn counters_address(&self, _: Queues) -> Option<u64> {
+        None
+    }
 
     /// Makes a way to a device of another process, which is at the other end of this socket.
     fn link_over(&self, _: &UnixStream, theirs: Gid, _: Role, _: Duration) -> Result<(), Error> {

@@ -130,6 +130,7 @@ impl QueuePair {
             qpn: self.queues.qpn,
             send_cqn: self.queues.send_cqn,
             gid: self.device().gid(),
+            counters: self.domain.provider().counters_address(self.queues),
             remote: self.remote.as_ref(),
             memory: &self.memory,
             config: &self.config,

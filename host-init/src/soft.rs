@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 use std::os::unix::net::UnixStream;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use warpbell_soft_hca::engine::{
     QueuePairStatus, ReceiveRing, Reply, Transition, WireAddress, WrongReply, command,
 };
 use warpbell_soft_hca::shell::{
-    Driver, HcaError, HcaOptions, Peers, SharedLink, SoftHca, accept, gid, offer,
+    Driver, HcaError, HcaOptions, HostEngine, Peers, SharedLink, SoftHca, accept, gid, offer,
 };
 
 use crate::batching::Reader;
@@ -524,6 +525,15 @@ impl<S: Seat> Provider for Soft<S> {
                 engine::ErrorPlace::Elsewhere => ErrorPlace::Elsewhere,
             },
         }))
+    }
+
+    fn counters_address(&self, queues: Queues) -> Option<u64> {
+        let qp = QpNumber::from_low_bits(queues.qpn);
+        let address = |engine: &mut HostEngine<'_>| {
+            let counters = ptr::from_ref(engine.counters(qp).ok()?);
+            Some(counters.addr() as u64)
+        };
+        self.hca()?.command(address).ok()?
     }
 
     fn link_over(

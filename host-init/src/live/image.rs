@@ -3,7 +3,7 @@
 use mlx5_wqe::DoorbellRecord;
 use warpbell::{Progress, QueueError, QueueState};
 
-use super::{LiveError, Place, Process, Queue};
+use super::{LiveError, NicCounters, Place, Process, Queue};
 use crate::outstanding::{
     AwaitedReceive, Outstanding, SendQueueImage, awaited_receive, newest, stored_in,
 };
@@ -29,6 +29,14 @@ pub struct Image {
     pub receive_producer: u16,
     /// The kernels' own words of both queues, if they lie in host memory.
     states: Option<[QueueState; 2]>,
+    /// What the NIC has counted, if it is a software NIC on the host.
+    pub counters: Option<NicCounters>,
+}
+
+/// Index behind the last block posted, and behind the last receive.
+pub(super) fn producers(record: [u8; 8]) -> [u16; 2] {
+    let (words, _) = record.as_chunks();
+    [1, 0].map(|at: usize| DoorbellRecord::producer(u32::from_ne_bytes(words[at])))
 }
 
 impl Process {
@@ -77,9 +85,7 @@ impl Process {
             Place::Gpu => None,
             _ => Some(self.states(row.states)?),
         };
-        let (words, _) = record.as_chunks();
-        let [receive_producer, counted] =
-            [0, 1].map(|at: usize| DoorbellRecord::producer(u32::from_ne_bytes(words[at])));
+        let [counted, receive_producer] = producers(record);
         Ok(Image {
             queue: *queue,
             record,
@@ -93,7 +99,17 @@ impl Process {
             receive_ring,
             receive_completions,
             states,
+            counters: self.counters(queue),
         })
+    }
+
+    /// What the NIC counts, if it says where. A NIC that was stopped no longer has counters.
+    fn counters(&self, queue: &Queue) -> Option<NicCounters> {
+        let address = queue.row.counters;
+        let mut bytes = [0; size_of::<NicCounters>()];
+        self.read((address != 0).then_some(address)?, &mut bytes)
+            .ok()?;
+        Some(zerocopy::transmute!(bytes))
     }
 
     fn states(&self, address: u64) -> Result<[QueueState; 2], LiveError> {

@@ -15,6 +15,7 @@
 //! # Ok::<(), warpbell_host_init::Error>(())
 //! ```
 
+mod counters;
 mod image;
 mod table;
 
@@ -26,6 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::state::Gid;
+pub use counters::NicCounters;
 pub use image::Image;
 pub(crate) use table::{Entry, Listing};
 use table::{Flags, HEADER_WORDS, Header, Row};
@@ -183,6 +185,8 @@ pub struct Queue {
     pub completions_in: Place,
     /// Where the kernels' own words lie.
     pub states_in: Place,
+    /// Another one after the queue pair was connected or reset, when its indices may begin again.
+    pub incarnation: u64,
     row: Row,
 }
 
@@ -300,6 +304,16 @@ impl Process {
         Ok(found)
     }
 
+    /// How many blocks and receives the doorbell record of a queue pair counts now, modulo 2^16. None if there is no
+    /// record, or where it cannot be read.
+    pub fn counted(&self, queue: &Queue) -> Option<[u16; 2]> {
+        let is_readable = queue.has_record && queue.queues_in != Place::Gpu;
+        let mut record = [0; 8];
+        self.read(is_readable.then_some(queue.row.record)?, &mut record)
+            .ok()?;
+        Some(image::producers(record))
+    }
+
     /// Queue pairs that the table had no room for.
     pub fn left_out(&self) -> u64 {
         self.header.left_out
@@ -345,6 +359,7 @@ impl Queue {
             queues_in: table::place(row.queues_in),
             completions_in: table::place(row.completions_in),
             states_in: table::place(row.states_in),
+            incarnation: row.sequence,
             row,
         })
     }

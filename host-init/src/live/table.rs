@@ -15,7 +15,7 @@ use crate::state::{Endpoint, Gid};
 /// The memfd that says where the table is: version, then address, 8 bytes each.
 pub(super) const NAME: &str = "warpbell-queues";
 /// Changes with the layout of header or rows.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 /// What the table begins with, so that it is found in a dump of memory.
 const MAGIC: [u8; 16] = *b"warpbell-queues\0";
 const ROWS: usize = 4096;
@@ -51,6 +51,8 @@ pub(super) struct Row {
     pub receive_completions: u64,
     /// The send queue's state, then the receive queue's.
     pub states: u64,
+    /// What the NIC counts; 0 if that cannot be read.
+    pub counters: u64,
     pub send_depth_log2: u8,
     pub receive_depth_log2: u8,
     pub receive_stride_log2: u8,
@@ -152,6 +154,8 @@ pub(crate) struct Listing<'a> {
     pub send_cqn: u32,
     /// Its device.
     pub gid: Gid,
+    /// Where the NIC counts, if that can be read.
+    pub counters: Option<u64>,
     /// The other end, once it is known.
     pub remote: Option<&'a Endpoint>,
     pub memory: &'a QueueMemory,
@@ -184,6 +188,7 @@ impl Entry {
             qpn,
             send_cqn,
             gid,
+            counters,
             remote,
             memory,
             config,
@@ -216,6 +221,7 @@ impl Entry {
             send_completions: memory.send_completions().0.addr() as u64,
             receive_completions: addresses.receive_completions,
             states: memory.send_state().addr() as u64,
+            counters: counters.unwrap_or(0),
             send_depth_log2: config.send_depth_log2,
             receive_depth_log2: receive.map_or(0, |receive| receive.depth_log2),
             receive_stride_log2: receive.map_or(0, |receive| receive.stride_log2),

@@ -89,6 +89,8 @@ fn an_image_has_what_was_posted_and_completed() {
     let progress = after.send_progress().unwrap();
     assert_eq!(progress, ours.send_progress());
     assert_eq!(after.first_errors(), [None, None]);
+    let counters = after.counters.expect("a software NIC on the host");
+    assert_eq!((counters.completed, counters.errors), (1, 0));
     drop(theirs);
 }
 
@@ -143,18 +145,22 @@ fn damaged_tables_are_refused_by_name() {
             .unwrap()
             .is_empty()
     );
-    let error = open(header(2, at, 0)).unwrap_err();
+    let error = open(header(1, at, 0)).unwrap_err();
     assert!(
         matches!(
             error,
             LiveError::OtherVersion {
-                found: 2,
-                wanted: 1
+                found: 1,
+                wanted: 2
             }
         ),
         "{error}"
     );
-    for bytes in [header(1, at + 8, 0), header(1, at, 1 << 40), vec![0; 64]] {
+    for bytes in [
+        header(VERSION.into(), at + 8, 0),
+        header(VERSION.into(), at, 1 << 40),
+        vec![0; 64],
+    ] {
         let error = open(bytes).unwrap_err();
         assert!(matches!(error, LiveError::Damaged { .. }), "{error}");
     }
@@ -176,7 +182,7 @@ fn damaged_tables_are_refused_by_name() {
         ..Row::default()
     };
     let bytes = [
-        header(1, at, 1),
+        header(VERSION.into(), at, 1),
         zerocopy::IntoBytes::as_bytes(&row).to_vec(),
     ]
     .concat();
@@ -190,7 +196,7 @@ fn damaged_tables_are_refused_by_name() {
         ..Row::default()
     };
     let bytes = [
-        header(1, at, 1),
+        header(VERSION.into(), at, 1),
         zerocopy::IntoBytes::as_bytes(&row).to_vec(),
     ]
     .concat();
@@ -206,7 +212,7 @@ fn damaged_tables_are_refused_by_name() {
         ..row
     };
     let bytes = [
-        header(1, at, 1),
+        header(VERSION.into(), at, 1),
         zerocopy::IntoBytes::as_bytes(&row).to_vec(),
     ];
     let process = open(bytes.concat()).unwrap();

@@ -302,8 +302,9 @@ pub const fn rnr_timer_ns(code: u8) -> u32 {
     UNITS[(code & 0x1f) as usize] * 10_000
 }
 
-/// What a queue pair has done since it left RESET.
+/// What a queue pair has done since it left RESET. Other processes read it word by word, so its layout is fixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Counters {
     /// Send WQEs that completed well.
     pub completed: u64,

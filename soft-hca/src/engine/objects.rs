@@ -4,7 +4,7 @@ use mlx5_wqe::{CqNumber, LocalKey, QpNumber, Syndrome, VendorCode};
 
 use super::Engine;
 use super::command::{
-    Access, CommandError, CompletionQueueAttributes, CqeSize, Keys, MAX_LOG_QUEUE_DEPTH,
+    Access, CommandError, CompletionQueueAttributes, Counters, CqeSize, Keys, MAX_LOG_QUEUE_DEPTH,
     MAX_LOG_RECEIVE_STRIDE, ProtectionDomain, QueuePairAttributes, QueuePairOptions,
     QueuePairState, QueuePairStatus, SendDoorbell, SharedReceiveAttributes, SharedReceiveQueue,
     Transition,
@@ -343,6 +343,13 @@ impl<M: Memory, W: Wire> Engine<'_, M, W> {
             .as_ref()
             .map(QueuePair::status)
             .ok_or(CommandError::NoQueuePair)
+    }
+
+    /// The counters of a queue pair, where they lie until it is destroyed.
+    pub fn counters(&self, qp: QpNumber) -> Result<&Counters, CommandError> {
+        let slot = &self.queue_pairs[self.index(qp)? as usize];
+        let pair = slot.pair.as_ref().ok_or(CommandError::NoQueuePair)?;
+        Ok(&pair.counters)
     }
 
     /// Makes the `count`-th send WQE from now on (0 is the next to be fetched) fail with this
