@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
+use std::mem;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -13,6 +16,7 @@ use warpbell_host_init::live::LiveError;
 use crate::decode::{Context, Kind, Service, decode};
 use crate::input::{self, InputError};
 use crate::live::{LiveReport, QueueError};
+use crate::metrics::{Exporter, MetricsError};
 use crate::text;
 use crate::top::{self, Watch};
 
@@ -28,7 +32,7 @@ pub struct Arguments {
 enum Action {
     /// Show WQEs, CQEs, doorbells and commands field by field
     Decode(Box<Decode>),
-    /// Show what the queues of a running process wait for
+    /// Show what the queues of running processes wait for
     Top(Top),
 }
 
@@ -41,6 +45,9 @@ pub enum RunError {
     /// The queues of a process were not read.
     #[error("{0}")]
     Queue(#[from] QueueError),
+    /// The metrics cannot be served.
+    #[error("{0}")]
+    Metrics(#[from] MetricsError),
     /// The result has no JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -95,17 +102,21 @@ struct Decode {
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The process must have been built with Warpbell, and run as the same user. Nothing
-in it changes. `warpbell decode --pid PID --qpn QPN` shows the bytes of a queue.")]
+The processes must have been built with Warpbell, and run as the same user. Nothing
+in them changes. `warpbell decode --pid PID --qpn QPN` shows the bytes of a queue.")]
 struct Top {
-    /// The process
-    pid: u32,
+    /// The processes
+    #[arg(required = true, value_name = "PID")]
+    pids: Vec<u32>,
     /// Print once, and end; also where the output goes to a file
     #[arg(long)]
     once: bool,
-    /// Print JSON, one object a second
+    /// Print JSON, one object for each process and second
     #[arg(long)]
     json: bool,
+    /// Serve metrics for Prometheus at http://ADDR/metrics instead, such as 127.0.0.1:9464, until Ctrl-C
+    #[arg(long, value_name = "ADDR", value_parser = address, conflicts_with_all = ["once", "json"])]
+    metrics: Option<SocketAddr>,
 }
 
 impl Arguments {
@@ -184,17 +195,39 @@ fn show(
 
 impl Top {
     fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
-        let mut watch = Watch::begin(self.pid).map_err(QueueError::Live)?;
+        let watches = self.pids.iter().map(|pid| Watch::begin(*pid));
+        let watches: Result<Vec<_>, _> = watches.collect();
+        let mut watches = watches.map_err(QueueError::Live)?;
+        if let Some(address) = self.metrics {
+            let exporter = Arc::new(Exporter::new(watches));
+            exporter.clone().serve(address)?;
+            eprintln!("metrics at http://{address}/metrics");
+            exporter.count();
+        }
         let term = Term::stdout();
-        let mut screen = watch.look().map_err(QueueError::Live)?;
         loop {
-            let page = match (self.json, self.once) {
-                (true, true) => serde_json::to_string_pretty(&screen)? + "\n",
-                (true, false) => serde_json::to_string(&screen)? + "\n",
-                (false, _) => top::page(&screen, columns),
-            };
+            let mut pages = String::new();
+            for mut watch in mem::take(&mut watches) {
+                let screen = match watch.look() {
+                    Ok(screen) => screen,
+                    Err(LiveError::NoProcess { pid }) => {
+                        eprintln!("process {pid} has ended");
+                        continue;
+                    }
+                    Err(error) => return Err(QueueError::Live(error).into()),
+                };
+                watches.push(watch);
+                pages += &match (self.json, self.once) {
+                    (true, true) => serde_json::to_string_pretty(&screen)? + "\n",
+                    (true, false) => serde_json::to_string(&screen)? + "\n",
+                    (false, _) => top::page(&screen, columns),
+                };
+            }
             if self.once || !self.json && !term.is_term() {
-                out.push_str(&page);
+                out.push_str(&pages);
+                return Ok(true);
+            }
+            if watches.is_empty() {
                 return Ok(true);
             }
             let cleared = match self.json {
@@ -202,18 +235,10 @@ impl Top {
                 false => term.clear_screen(),
             };
             // A reader that has gone ends the watch.
-            if cleared.and_then(|()| term.write_str(&page)).is_err() {
+            if cleared.and_then(|()| term.write_str(&pages)).is_err() {
                 return Ok(true);
             }
             std::thread::sleep(Duration::from_secs(1));
-            screen = match watch.look() {
-                Ok(screen) => screen,
-                Err(LiveError::NoProcess { pid }) => {
-                    eprintln!("process {pid} has ended");
-                    return Ok(true);
-                }
-                Err(error) => return Err(QueueError::Live(error).into()),
-            };
         }
     }
 }
@@ -225,6 +250,17 @@ fn number(text: &str) -> Result<u32, String> {
         None => text.parse(),
     };
     parsed.map_err(|error| format!("{error}; give a number such as 77 or 0x4d"))
+}
+
+/// An address that others can be told.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<SocketAddr>() {
+        Ok(address) if address.port() != 0 => Ok(address),
+        Ok(_) => Err("port 0 is any port; choose one, such as 9464".into()),
+        Err(error) => Err(format!(
+            "{error}; give one such as 127.0.0.1:9464 or [::1]:9464"
+        )),
+    }
 }
 
 fn stride(text: &str) -> Result<usize, String> {

@@ -1,24 +1,25 @@
 //! What the queues of a running process wait for.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+mod counts;
+mod page;
 
-use console::style;
+use std::collections::HashMap;
+use std::mem;
+use std::time::Instant;
+
 use mlx5_wqe::decode::{Operation, QueueOperation, decode};
 use mlx5_wqe::segment::Control;
 use mlx5_wqe::{Completion, CompletionError, Cqe64, Opcode, QpNumber, Syndrome};
 use serde::Serialize;
-use warpbell_host_init::live::{Image, LiveError, Process, Queue};
+use warpbell_host_init::live::{Image, LiveError, NicCounters, Process, Queue};
 use zerocopy::FromBytes;
 
 use crate::live::{block, blocks_of};
-use crate::text::wrap;
+use counts::Counts;
+pub use page::page;
 
 /// Changes whenever a reader of the JSON would have to.
 pub const FORMAT: u32 = 1;
-
-/// What nobody but the NIC knows.
-const UNSEEN: &str = "Tries and packets are known to the NIC alone, and not shown.";
 
 /// The queues of a process at one moment.
 #[derive(Debug, Serialize)]
@@ -62,6 +63,8 @@ pub enum Side {
 pub struct Line {
     /// Number of the queue pair.
     pub qpn: u32,
+    /// GID of its device.
+    pub device: String,
     /// Address of its send ring, because two devices may use one number.
     pub send_ring: u64,
     /// Which of its queues.
@@ -72,10 +75,18 @@ pub struct Line {
     pub producer: Option<u16>,
     /// Index behind the last one completed.
     pub consumer: Option<u16>,
+    /// Blocks or receives posted: goes on beyond 65,535 if the queue was looked at often enough.
+    pub posted: Option<u64>,
+    /// Blocks or receives completed, counted in the same way.
+    pub completed: Option<u64>,
     /// How many may be posted now.
     pub credit: Option<u32>,
     /// The oldest request or receive under way.
     pub oldest: Option<Oldest>,
+    /// CQEs that report an error.
+    pub errors: usize,
+    /// What a software NIC on the host has counted of the queue pair; with its send queue only.
+    pub nic: Option<NicCounters>,
     /// How it fares.
     pub state: State,
     /// What it waits for, or why it failed, in a sentence.
@@ -97,11 +108,16 @@ pub struct Oldest {
     pub seen_ms: u64,
 }
 
-/// A look at a process that goes on, which knows for how long a request is the oldest.
+/// One queue among all that a process ever had: number, address of the send ring, incarnation, and side.
+type Key = (u32, u64, u64, Side);
+
+/// A look at a process that goes on, which knows for how long a request is the oldest, and how much was posted.
 pub struct Watch {
     pid: u32,
     process: Process,
-    seen: HashMap<(u64, Side), (u32, u16, Instant)>,
+    has_ended: bool,
+    oldest: HashMap<Key, (u16, Instant)>,
+    counts: HashMap<Key, Counts>,
 }
 
 impl Watch {
@@ -113,15 +129,33 @@ impl Watch {
         Ok(Self {
             pid,
             process: Process::attach(pid)?,
-            seen: HashMap::new(),
+            has_ended: false,
+            oldest: HashMap::new(),
+            counts: HashMap::new(),
         })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The queues as they are now.
     ///
     /// # Errors
-    /// [`LiveError::Unreadable`] if the process has ended.
+    /// [`LiveError::NoProcess`] from then on if the process has ended, even if another process gets its number;
+    /// [`LiveError::Unreadable`] if the process is about to end.
     pub fn look(&mut self) -> Result<Screen, LiveError> {
+        let pid = self.pid;
+        if self.has_ended {
+            return Err(LiveError::NoProcess { pid });
+        }
+        let screen = self.screen();
+        self.has_ended = matches!(screen, Err(LiveError::NoProcess { .. }));
+        screen
+    }
+
+    fn screen(&mut self) -> Result<Screen, LiveError> {
         // The table may have grown.
         self.process = Process::attach(self.pid)?;
         let queues = self.process.queues()?;
@@ -134,33 +168,37 @@ impl Watch {
             let mut images = images.iter().filter_map(|(_, image)| image.as_ref().ok());
             images.find(|image| (image.queue.gid, image.queue.qpn) == (gid, qpn))
         };
+        let now = Instant::now();
+        let oldest_before = mem::take(&mut self.oldest);
+        let counts_before = mem::take(&mut self.counts);
         let mut lines = Vec::new();
         for (queue, image) in &images {
-            match image {
-                Ok(image) => {
-                    lines.push(send(image, peer_of(image)));
-                    lines.extend(receive(image));
+            let sides = match image {
+                Ok(image) => [Some(send(image, peer_of(image))), receive(image)],
+                Err(error) => [Some(unreadable(queue, error)), None],
+            };
+            for mut line in sides.into_iter().flatten() {
+                let key = key(queue, line.queue);
+                let known = counts_before.get(&key).copied();
+                let published = published(image, line.queue);
+                if let Some(mut counts) = counted(known, line.producer, published) {
+                    if let (Some(producer), Some(consumer)) = (line.producer, line.consumer) {
+                        counts.complete(producer.wrapping_sub(consumer));
+                        line.posted = Some(counts.posted);
+                        line.completed = Some(counts.completed);
+                    }
+                    self.counts.insert(key, counts);
                 }
-                Err(error) => lines.push(unreadable(queue, error)),
+                if let Some(oldest) = &mut line.oldest {
+                    let before = oldest_before.get(&key);
+                    let before = before.filter(|(index, _)| *index == oldest.index);
+                    let since = before.map_or(now, |(_, since)| *since);
+                    oldest.seen_ms = (now - since).as_millis() as u64;
+                    self.oldest.insert(key, (oldest.index, since));
+                }
+                lines.push(line);
             }
         }
-        let now = Instant::now();
-        let mut seen = HashMap::new();
-        for line in &mut lines {
-            let Some(oldest) = &mut line.oldest else {
-                continue;
-            };
-            let key = (line.send_ring, line.queue);
-            let (qpn, index) = (line.qpn, oldest.index);
-            let before = self
-                .seen
-                .get(&key)
-                .filter(|before| (before.0, before.1) == (qpn, index));
-            let since = before.map_or(now, |before| before.2);
-            oldest.seen_ms = (now - since).as_millis() as u64;
-            seen.insert(key, (qpn, index, since));
-        }
-        self.seen = seen;
         Ok(Screen {
             format: FORMAT,
             pid: self.pid,
@@ -168,18 +206,63 @@ impl Watch {
             left_out: self.process.left_out(),
         })
     }
+
+    /// Reads the doorbell records alone, so that the counts of queues go on between two looks. A queue pair made since
+    /// the last look is counted from the next one on, if the table has grown.
+    ///
+    /// # Errors
+    /// As of [`look`](Self::look).
+    pub fn count(&mut self) -> Result<(), LiveError> {
+        let queues = self.process.queues()?;
+        let before = mem::take(&mut self.counts);
+        for queue in &queues {
+            let indices = self.process.counted(queue);
+            for (at, side) in [Side::Send, Side::Receive].into_iter().enumerate() {
+                let key = key(queue, side);
+                let index = indices.map(|indices| indices[at]);
+                if let Some(counts) = counted(before.get(&key).copied(), index, 0) {
+                    self.counts.insert(key, counts);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(queue: &Queue, side: Side) -> Key {
+    (queue.qpn, queue.send_ring, queue.incarnation, side)
+}
+
+/// The counts of a queue with an index taken in, if there is one.
+fn counted(known: Option<Counts>, index: Option<u16>, published: u64) -> Option<Counts> {
+    let Some(index) = index else { return known };
+    let mut counts = known.unwrap_or_else(|| Counts::begin(index));
+    counts.post(index, published);
+    Some(counts)
+}
+
+/// Blocks that the kernels' own words say were posted. Those of exclusive queues lag behind.
+fn published(image: &Result<Image, LiveError>, side: Side) -> u64 {
+    let image = image.as_ref().ok().filter(|_| side == Side::Send);
+    let progress = image.and_then(Image::send_progress);
+    progress.map_or(0, |progress| progress.published)
 }
 
 fn unreadable(queue: &Queue, error: &LiveError) -> Line {
     Line {
         qpn: queue.qpn,
+        device: queue.gid.to_string(),
         send_ring: queue.send_ring,
         queue: Side::Send,
         depth: queue.send_depth,
         producer: None,
         consumer: None,
+        posted: None,
+        completed: None,
         credit: None,
         oldest: None,
+        errors: 0,
+        nic: None,
         state: State::Unreadable,
         waits_for: error.to_string(),
     }
@@ -235,13 +318,18 @@ fn send(image: &Image, peer: Option<&Image>) -> Line {
     }
     Line {
         qpn: queue.qpn,
+        device: queue.gid.to_string(),
         send_ring: queue.send_ring,
         queue: Side::Send,
         depth: queue.send_depth,
         producer: Some(producer),
         consumer: Some(consumer),
+        posted: None,
+        completed: None,
         credit: Some(credit),
         oldest,
+        errors: errors(&image.send_completions).count(),
+        nic: image.counters,
         state: if open > 0 && state == State::Idle {
             State::Waiting
         } else {
@@ -353,11 +441,14 @@ fn receive(image: &Image) -> Option<Line> {
     };
     Some(Line {
         qpn: queue.qpn,
+        device: queue.gid.to_string(),
         send_ring: queue.send_ring,
         queue: Side::Receive,
         depth,
         producer: Some(producer),
         consumer: Some(consumer),
+        posted: None,
+        completed: None,
         credit: Some(depth.saturating_sub(u32::from(producer.wrapping_sub(consumer)))),
         oldest: awaited.map(|awaited| Oldest {
             index: awaited.receive.0,
@@ -366,6 +457,8 @@ fn receive(image: &Image) -> Option<Line> {
             remote_address: None,
             seen_ms: 0,
         }),
+        errors: errors(&image.receive_completions).count(),
+        nic: None,
         state,
         waits_for,
     })
@@ -373,71 +466,17 @@ fn receive(image: &Image) -> Option<Line> {
 
 /// The error that a ring of CQEs reports: the cause, rather than what was flushed behind it.
 fn first_error(entries: &[[u8; 64]]) -> Option<String> {
-    let errors = entries
-        .iter()
-        .filter_map(|entry| match Cqe64::from_bytes(*entry).decode() {
-            Ok(Completion::Error(error)) => Some(error),
-            _ => None,
-        });
-    let error: CompletionError = errors.min_by_key(|error| error.syndrome == Syndrome::FLUSHED)?;
+    let error = errors(entries).min_by_key(|error| error.syndrome == Syndrome::FLUSHED)?;
     let look_at = error.syndrome.describe().map_or("", |known| known.look_at);
     Some(format!("{error}. {look_at}").trim_end().to_string())
 }
 
-/// The queues as a table for people.
-pub fn page(screen: &Screen, columns: usize) -> String {
-    let mut page = String::new();
-    let mut line = |text: &str| {
-        page.push_str(text);
-        page.push('\n');
-    };
-    let queues = screen.queues.len();
-    let title = format!("process {}: {queues} queues", screen.pid);
-    line(&style(title).bold().to_string());
-    if queues == 0 {
-        line("It has no queue pair now.");
-        return page;
-    }
-    line("QPN       queue    depth  posted   done  free  oldest");
-    for found in &screen.queues {
-        let number =
-            |value: Option<u32>| value.map_or_else(|| "-".into(), |value| value.to_string());
-        let side = match found.queue {
-            Side::Send => "send",
-            Side::Receive => "receive",
-        };
-        line(&format!(
-            "{:#08x}  {side:<7} {:>6} {:>7} {:>6} {:>5}  {}",
-            found.qpn,
-            found.depth,
-            number(found.producer.map(u32::from)),
-            number(found.consumer.map(u32::from)),
-            number(found.credit),
-            found.oldest.as_ref().map_or_else(|| "-".into(), oldest),
-        ));
-        let colour = match found.state {
-            State::Failed => console::Style::new().red(),
-            State::Waiting => console::Style::new().yellow(),
-            State::Idle => console::Style::new().dim(),
-            State::Unreadable => console::Style::new(),
-        };
-        let words = wrap("          ", &found.waits_for, columns);
-        line(&colour.apply_to(words).to_string());
-    }
-    line("");
-    if screen.left_out > 0 {
-        let text = format!(
-            "{} more queue pairs had no room in the process's table.",
-            screen.left_out
-        );
-        line(&wrap("", &text, columns));
-    }
-    line(&wrap("", UNSEEN, columns));
-    page
-}
-
-fn oldest(oldest: &Oldest) -> String {
-    let opcode = oldest.opcode.as_deref().unwrap_or("receive");
-    let seen = Duration::from_millis(oldest.seen_ms).as_secs_f64();
-    format!("{:#06x} {opcode}, {seen:.1} s", oldest.index)
+fn errors(entries: &[[u8; 64]]) -> impl Iterator<Item = CompletionError> {
+    let decoded = entries
+        .iter()
+        .map(|entry| Cqe64::from_bytes(*entry).decode());
+    decoded.filter_map(|completion| match completion {
+        Ok(Completion::Error(error)) => Some(error),
+        _ => None,
+    })
 }

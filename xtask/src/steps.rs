@@ -29,7 +29,7 @@ use crate::launch::RANKS;
 use crate::ptx::{self, Assemble, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
-use crate::tools;
+use crate::tools::{self, unpacked};
 use crate::workspace::{Workspace, WorkspaceError, clean_command};
 
 pub use step::Step;
@@ -48,8 +48,10 @@ pub const PROGRAMS: &str = "programs";
 const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
 /// That of [`PAPERS`] that compares with SimGrid.
 const SIMGRID_TEST: &str = "judge::simgrid_agrees";
+/// That of the command `warpbell` that needs promtool.
+const PROMTOOL_TEST: &str = "metrics::promtool_agrees";
 /// What [`Step::Proofs`] runs, which installs the tools.
-const JUDGED: [&str; 2] = [SCAPY_TEST, SIMGRID_TEST];
+const JUDGED: [&str; 3] = [SCAPY_TEST, SIMGRID_TEST, PROMTOOL_TEST];
 /// Tests that take most of a minute: of programs that must not compile, for which all dependencies are checked in a folder of
 /// their own, of ranks on other hosts, which wait for silence, and of many rounds over wires that lose packets.
 const LONG: [&str; 3] = ["refused::", "other_hosts::", "thousand_rounds::"];
@@ -332,8 +334,12 @@ impl Steps<'_> {
             .args(["test", "--workspace", "--features", TEST_FEATURES])
             .args(["--test", TESTS, "--", "--ignored"])
             .args(JUDGED)
-            .env("WARPBELL_SCAPY", tools::scapy_python(self.workspace));
-        report.tests("scapy and SimGrid", &self.capture(command, BUILD_DEADLINE)?);
+            .env("WARPBELL_SCAPY", tools::scapy_python(self.workspace))
+            .env("WARPBELL_PROMTOOL", unpacked::promtool(self.workspace));
+        report.tests(
+            "scapy, SimGrid and promtool",
+            &self.capture(command, BUILD_DEADLINE)?,
+        );
         Ok(())
     }
 

@@ -174,6 +174,8 @@ pub enum Tool {
     LinuxImage,
     /// The files of a machine with nothing but the C library.
     BareDebian,
+    /// Prometheus, with the program that checks metrics.
+    Promtool,
 }
 
 impl Tool {
@@ -211,6 +213,7 @@ impl Tool {
             Self::Qemu => QEMU_PACKAGES.join(", "),
             Self::LinuxImage => "linux-image-*-amd64 (unpacked only)".into(),
             Self::BareDebian => "libc6, libgcc-s1 (unpacked only)".into(),
+            Self::Promtool => "prometheus (unpacked only)".into(),
         }
     }
 }
@@ -346,6 +349,7 @@ impl<'a> Toolbox<'a> {
             Tool::Qemu => QEMU.iter().all(|file| Path::new(file).is_file()),
             Tool::LinuxImage => linux::folder(self.workspace).is_dir(),
             Tool::BareDebian => unpacked::bare_folder(self.workspace).is_dir(),
+            Tool::Promtool => unpacked::promtool(self.workspace).is_file(),
         }
     }
 
@@ -410,6 +414,7 @@ impl<'a> Toolbox<'a> {
                 .try_for_each(|package| self.apt_get(package)),
             Tool::LinuxImage => linux::unpack(self.workspace),
             Tool::BareDebian => unpacked::unpack_bare(self.workspace),
+            Tool::Promtool => unpacked::unpack_prometheus(self.workspace),
         }
         .map_err(|why| format!("{} is missing: {why}", tool.name()))?;
         let seconds = started.elapsed().as_secs();

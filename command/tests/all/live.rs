@@ -17,7 +17,7 @@ use warpbell_host_init::{
 use crate::field;
 
 /// A device that stands still until it is told to step, so that what is under way stays under way.
-fn domain() -> (Device, ProtectionDomain) {
+pub fn domain() -> (Device, ProtectionDomain) {
     let options = SoftOptions {
         drive: Drive::ByHand,
         ..SoftOptions::default()
@@ -27,7 +27,10 @@ fn domain() -> (Device, ProtectionDomain) {
     (device, domain)
 }
 
-fn pairs(domain: &ProtectionDomain, change: impl FnOnce(&mut QueuePairConfig)) -> [QueuePair; 2] {
+pub fn pairs(
+    domain: &ProtectionDomain,
+    change: impl FnOnce(&mut QueuePairConfig),
+) -> [QueuePair; 2] {
     let mut config = QueuePairConfig {
         send_depth: 8,
         receive_depth: 4,
@@ -40,7 +43,7 @@ fn pairs(domain: &ProtectionDomain, change: impl FnOnce(&mut QueuePairConfig)) -
     pairs
 }
 
-fn step_until(device: &Device, done: impl Fn() -> bool) {
+pub fn step_until(device: &Device, done: impl Fn() -> bool) {
     let hca = device.soft_hca().unwrap();
     for _ in 0..1_000_000 {
         if done() {
@@ -52,14 +55,14 @@ fn step_until(device: &Device, done: impl Fn() -> bool) {
 }
 
 /// The line of a queue among those of the other tests, which run in the same process.
-fn line(screen: &Screen, pair: &QueuePair, side: Side) -> Line {
+pub fn line(screen: &Screen, pair: &QueuePair, side: Side) -> Line {
     let ring = pair.send_parts().ring as u64;
     let mut lines = screen.queues.iter();
     let found = lines.find(|line| line.send_ring == ring && line.queue == side);
     found.expect("the queue is listed").clone()
 }
 
-fn look(pair: &QueuePair, side: Side) -> Line {
+pub fn look(pair: &QueuePair, side: Side) -> Line {
     line(
         &Watch::begin(process::id()).unwrap().look().unwrap(),
         pair,

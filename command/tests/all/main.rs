@@ -5,6 +5,7 @@ mod findings;
 mod goldens;
 mod input;
 mod live;
+mod metrics;
 mod program;
 mod wireshark;
 

@@ -115,7 +115,7 @@ pub enum LiveError {
 }
 
 /// Bytes of a process.
-pub trait Memory {
+pub trait Memory: Send {
     /// Copies bytes from an address.
     ///
     /// # Errors

@@ -56,7 +56,7 @@ impl Step {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
             Self::Proofs => {
-                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy, and SimGrid agrees with simulated clusters"
+                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy, SimGrid agrees with simulated clusters, and promtool with the metrics"
             }
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
@@ -153,6 +153,7 @@ impl Step {
             Self::Proofs => &[
                 Tool::Scapy,
                 Tool::SimGrid,
+                Tool::Promtool,
                 Tool::CxxCompiler,
                 Tool::RdmaCoreHeaders,
                 Tool::KernelHeaders,

@@ -20,6 +20,20 @@ pub fn unpack_bare(workspace: &Workspace) -> Result<(), String> {
     unpack(&bare_folder(workspace), &BARE)
 }
 
+fn prometheus_folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("prometheus")
+}
+
+/// Where Prometheus' checker is, once it is unpacked.
+pub fn promtool(workspace: &Workspace) -> PathBuf {
+    prometheus_folder(workspace).join("usr/bin/promtool")
+}
+
+/// Unpacks Prometheus.
+pub fn unpack_prometheus(workspace: &Workspace) -> Result<(), String> {
+    unpack(&prometheus_folder(workspace), &["prometheus"])
+}
+
 /// Downloads packages and unpacks them into a folder, which is there only once all of them are in it.
 pub fn unpack(folder: &Path, packages: &[&str]) -> Result<(), String> {
     let said = |error: io::Error| error.to_string();
