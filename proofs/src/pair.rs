@@ -163,6 +163,7 @@ impl Side<'_> {
 struct Pair {
     server: Process,
     client: Process,
+    port: u16,
     deadline: Instant,
     _alone: MutexGuard<'static, ()>,
 }
@@ -186,6 +187,7 @@ impl Pair {
         Self {
             server,
             client,
+            port,
             deadline,
             _alone,
         }
@@ -269,7 +271,8 @@ pub fn run_between(
     }
 }
 
-/// The same, but that one end is killed, so long after the client's start.
+/// The same, but that one end is killed, so long after the client has called: before, its server would wait for another one,
+/// and rightly.
 ///
 /// # Errors
 /// What the other end said, unless it ends by itself, in error and in time.
@@ -280,6 +283,9 @@ pub fn run_and_kill(
     moment: Duration,
 ) -> Result<(), String> {
     let mut pair = Pair::start([Side::default(); 2], "localhost", program, arguments);
+    while !is_called(pair.server.id(), pair.port) && Instant::now() < pair.deadline {
+        sleep(NAP);
+    }
     sleep(moment);
     let other = match killed {
         End::Server => {
@@ -309,7 +315,18 @@ pub fn free_port() -> u16 {
 
 /// Whether somebody listens at a port in the network namespace of a process, without a connection that a server would take for its client's.
 fn is_listening(process: u32, port: u16) -> bool {
-    // Columns: number, local address, remote address, state; 0A is LISTEN.
+    has_socket(process, port, "0A")
+}
+
+/// Whether somebody has called there.
+fn is_called(process: u32, port: u16) -> bool {
+    has_socket(process, port, "01")
+}
+
+/// Whether there is a socket with this local port in a state, of which the system's numbers are 01 (established) and 0A
+/// (listens).
+fn has_socket(process: u32, port: u16, wanted: &str) -> bool {
+    // Columns: number, local address, remote address, state.
     let port = format!(":{port:04X}");
     ["tcp", "tcp6"].iter().any(|table| {
         let path = format!("/proc/{process}/net/{table}");
@@ -317,7 +334,7 @@ fn is_listening(process: u32, port: u16) -> bool {
         sockets.lines().any(|line| {
             let mut columns = line.split_whitespace().skip(1);
             let (local, state) = (columns.next(), columns.nth(1));
-            local.is_some_and(|local| local.ends_with(&port)) && state == Some("0A")
+            local.is_some_and(|local| local.ends_with(&port)) && state == Some(wanted)
         })
     })
 }
