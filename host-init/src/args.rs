@@ -19,6 +19,7 @@ use std::convert::Infallible;
 use clap::{Args, Parser, ValueEnum};
 use warpbell::Entry;
 use warpbell_cpu_grid::Options;
+use warpbell_soft_hca_gpu::MemoryScope;
 use warpbell_soft_hca_gpu::resident::Arguments;
 
 use crate::cuda::{Built, Module};
@@ -60,6 +61,9 @@ pub struct NodeArgs {
     /// Number of the GPU that the engine of --nic soft-gpu runs on; by default that of --gpu
     #[arg(long, value_name = "NUMBER")]
     nic_gpu: Option<u32>,
+    /// Keep queues and data of kernels on a GPU in host memory, which a card reaches without GPUDirect RDMA
+    #[arg(long)]
+    host_memory: bool,
 }
 
 /// What runs kernels.
@@ -337,7 +341,15 @@ impl NodeArgs {
                         Kernels::Gpu(programs.engine(gpu)?)
                     }
                 };
-                Nic::SoftGpu(SoftGpuOptions::new(engine, on))
+                let options = SoftGpuOptions::new(engine, on);
+                Nic::SoftGpu(SoftGpuOptions {
+                    // Otherwise it does not reach host memory.
+                    reach: match self.host_memory {
+                        true => MemoryScope::System,
+                        false => options.reach,
+                    },
+                    ..options
+                })
             }
             NicName::Card(name) => Nic::Mlx5(self.card(&name)?),
         };
@@ -348,7 +360,13 @@ impl NodeArgs {
                 gpus.iter().map(load).collect::<Result<_, _>>()?
             }
         };
-        let node = |kernels| Ok(Node::new(kernels, nic.clone())?);
+        let node = |kernels| {
+            let node = Node::new(kernels, nic.clone())?;
+            Ok(match self.host_memory {
+                true => node.in_host_memory(),
+                false => node,
+            })
+        };
         kernels.into_iter().map(node).collect()
     }
 
@@ -453,6 +471,39 @@ mod tests {
         assert_eq!(nic(&["--nic", "mlx5_0"], unknown()), "mlx5_0");
         let said = nic(&["--nic", "mlx5_0,mlx5_1"], unknown());
         assert!(said.contains("set WARPBELL_LOCAL_RANK"), "{said}");
+    }
+
+    /// A program with the kernel of an engine, on the CPU alone.
+    struct Engine;
+
+    impl Programs for Engine {
+        type Error = Error;
+
+        const ENGINE: Option<Entry<fn(Arguments)>> =
+            Some(crate::entry!(warpbell_kernels::soft_nic::soft_nic));
+
+        fn kernels(&self, _: Gpu) -> Result<&'static Module, Error> {
+            unreachable!("no GPU is asked for")
+        }
+
+        fn engine(&self, _: Gpu) -> Result<&'static Module, Error> {
+            unreachable!("no GPU is asked for")
+        }
+    }
+
+    #[test]
+    fn an_engine_that_is_a_kernel_reaches_host_memory_if_queues_stay_there() {
+        for (option, reach) in [
+            (None, MemoryScope::Gpu),
+            (Some("--host-memory"), MemoryScope::System),
+        ] {
+            let words = ["program", "--nic", "soft-gpu"].into_iter().chain(option);
+            let node = Options::parse_from(words).node.open(&Engine).unwrap();
+            let Nic::SoftGpu(found) = node.nic() else {
+                panic!("{node:?}")
+            };
+            assert_eq!(found.reach, reach, "{option:?}");
+        }
     }
 
     #[test]

@@ -84,6 +84,8 @@ pub struct Node {
     nic: Nic,
     limit: Duration,
     asleep: bool,
+    /// Whether queues and data stay in host memory, whatever the NIC reaches.
+    in_host_memory: bool,
     /// What lets kernels on a GPU launch others, if it is loaded.
     runtime: Option<DeviceRuntime>,
 }
@@ -120,6 +122,7 @@ impl Node {
             nic,
             limit: LIMIT,
             asleep: false,
+            in_host_memory: false,
             runtime: None,
         }
     }
@@ -211,6 +214,15 @@ impl Node {
         }
     }
 
+    /// The same node with queues and data in pinned host memory, even if its NIC reaches the GPU's. A card then needs no
+    /// GPUDirect RDMA, but the GPU still rings its doorbell. A NIC whose engine is a kernel must reach the whole system.
+    pub fn in_host_memory(&self) -> Self {
+        Self {
+            in_host_memory: true,
+            ..self.clone()
+        }
+    }
+
     /// The same node, where kernels can be [repeated](Self::run_repeating): a GPU needs CUDA's device runtime, which is
     /// loaded while nothing runs yet.
     ///
@@ -233,7 +245,7 @@ impl Node {
     }
 
     /// Where kernels and the NIC reach memory: queues and data lie there. In the GPU's own memory where the NIC reaches
-    /// that.
+    /// that, unless they stay [in host memory](Self::in_host_memory).
     pub fn nic_placement(&self) -> Placement {
         let reaches_gpu = match self.nic {
             #[cfg(feature = "soft")]
@@ -241,7 +253,7 @@ impl Node {
             _ => true,
         };
         match self.gpu() {
-            Some(gpu) if reaches_gpu => Placement::Gpu(gpu),
+            Some(gpu) if reaches_gpu && !self.in_host_memory => Placement::Gpu(gpu),
             _ => self.placement(),
         }
     }
