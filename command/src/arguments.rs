@@ -13,6 +13,7 @@ use console::Term;
 use mlx5_wqe::prm::CommandOpcode;
 use warpbell_host_init::live::LiveError;
 
+use crate::bring_up::{BringUp, BringUpError};
 use crate::decode::{Context, Kind, Service, decode};
 use crate::input::{self, InputError};
 use crate::live::{LiveReport, QueueError};
@@ -20,7 +21,7 @@ use crate::metrics::{Exporter, MetricsError};
 use crate::text;
 use crate::top::{self, Watch};
 
-/// Show what lies in mlx5 queues.
+/// Bring a machine up, and show what lies in its mlx5 queues.
 #[derive(Debug, Parser)]
 #[command(name = "warpbell", version, max_term_width = 100)]
 pub struct Arguments {
@@ -30,6 +31,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
+    /// Show step by step whether GPU-driven networking works on this machine, and why not
+    BringUp(Box<BringUp>),
     /// Show WQEs, CQEs, doorbells and commands field by field
     Decode(Box<Decode>),
     /// Show what the queues of running processes wait for
@@ -51,6 +54,19 @@ pub enum RunError {
     /// The result has no JSON.
     #[error("cannot write JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// There is no report of a bring-up.
+    #[error(transparent)]
+    BringUp(#[from] BringUpError),
+}
+
+impl RunError {
+    /// The status of the process.
+    pub fn status(&self) -> u8 {
+        match self {
+            Self::BringUp(error) => error.status(),
+            _ => 2,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -120,12 +136,14 @@ struct Top {
 }
 
 impl Arguments {
-    /// Does what the command line asks for, and appends what is to be printed. False if a finding is an error.
+    /// Does what the command line asks for, and appends what is to be printed. False if a finding is an error, or a step
+    /// of a bring-up has failed.
     ///
     /// # Errors
     /// [`RunError::Input`] if there is nothing to decode.
     pub fn run(&self, columns: usize, out: &mut String) -> Result<bool, RunError> {
         match &self.action {
+            Action::BringUp(options) => Ok(options.run(columns)?),
             Action::Decode(options) => options.run(columns, out),
             Action::Top(options) => options.run(columns, out),
         }

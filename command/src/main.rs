@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             complain(&error.to_string());
-            ExitCode::from(2)
+            ExitCode::from(error.status())
         }
     }
 }

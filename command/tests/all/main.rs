@@ -1,6 +1,7 @@
-//! What `warpbell` makes of bytes and of running processes: known ones, any ones, and wrong ones.
+//! What `warpbell` makes of bytes, of running processes and of machines: known ones, any ones, and wrong ones.
 
 mod any_bytes;
+mod bring_up;
 mod findings;
 mod goldens;
 mod input;
