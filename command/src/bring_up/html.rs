@@ -73,7 +73,7 @@ fn section(step: &StepReport) -> String {
     let word = step.verdict.word();
     let took = step.seconds.map(|seconds| format!(", {seconds:.1} s"));
     let mut html = format!(
-        "<section class=\"{word}\">\n<h3>{} <span class=\"verdict\">{word}{}</span></h3>\n<p>{}</p>\n",
+        "<section class=\"{word}\">\n<h3>{} <span class=\"verdict\">{word}{}</span></h3>\n<p><b>Proves:</b> {}</p>\n",
         escape(&step.step.name()),
         took.unwrap_or_default(),
         escape(step.proves)
@@ -135,7 +135,7 @@ section { border-color: var(--mark); }
 .all { color: var(--mark); }
 .verdict { color: var(--mark); font-size: 0.85em; font-weight: normal; }
 .about { padding-left: 1.2em; }
-pre { overflow-x: auto; background: #8882; padding: 0.5em; font-size: 0.85em; }
+pre { overflow-x: auto; background: #8882; padding: 0.5em; font-size: 0.95em; }
 pre.command { white-space: pre-wrap; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.9em; }

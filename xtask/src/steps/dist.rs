@@ -27,6 +27,10 @@ exec chroot "$0" "$@"
 /// Two ranks of the gallery, started by the launcher.
 const RANKS: [&str; 4] = ["-n", "2", "--", "bin/gallery/all_to_all"];
 
+/// A bring-up with a software NIC, and its steps that need no GPU.
+const BRING_UP: [&str; 5] = ["bring-up", "--quick", "--nic", "soft", "--json"];
+const STEPS: [&str; 4] = ["cpu", "suite", "latency", "bandwidth"];
+
 /// A bare machine with the archive unpacked.
 struct Bare {
     /// What its root is here.
@@ -57,6 +61,8 @@ impl Steps<'_> {
         let demo = self.bare(&bare, "bin/demo", &["--quick", "--json"])?;
         let unverified = count::demo_verified(&demo.stdout).err();
         report.list("demo", &wrong(&demo, unverified));
+        let bring_up = self.bare(&bare, "bin/warpbell", &BRING_UP)?;
+        report.list("bring-up", &not_brought_up(&bring_up));
         let hello = self.bare(&bare, "bin/gallery/hello_write", &[])?;
         report.list("hello_write", &wrong(&hello, unsaid(&hello, OK)));
         let ranks = self.bare(&bare, "bin/warpbell-launch", &RANKS)?;
@@ -144,6 +150,20 @@ fn no_report(finished: &Finished) -> Vec<String> {
     }
 }
 
+/// What is wrong with a bring-up whose steps without a GPU have to pass.
+fn not_brought_up(finished: &Finished) -> Vec<String> {
+    let read = serde_json::from_str::<serde_json::Value>(&finished.stdout).unwrap_or_default();
+    let has_passed = |name: &&str| {
+        let mut steps = read["steps"].as_array().into_iter().flatten();
+        steps.any(|step| step["step"] == *name && step["verdict"] == "passed")
+    };
+    let open = STEPS.iter().find(|name| !has_passed(name));
+    wrong(
+        finished,
+        open.map(|name| format!("the step {name} has not passed")),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::process::ExitStatusExt;
@@ -163,6 +183,14 @@ mod tests {
         assert_eq!(counted(ended(0, "written\nTest OK\n")), 0);
         assert_eq!(counted(ended(0, "not Test OK\n")), 1);
         assert_eq!(counted(ended(1, "Test OK\n")), 1);
+        let steps = STEPS.map(|name| format!(r#"{{"step": "{name}", "verdict": "passed"}}"#));
+        let steps = format!(r#"{{"steps": [{}]}}"#, steps.join(", "));
+        assert_eq!(not_brought_up(&ended(0, &steps)).len(), 0);
+        assert_eq!(not_brought_up(&ended(1, &steps)).len(), 1);
+        let one_less = steps.replace("bandwidth", "other");
+        for said in [&*one_less, "{}", ""] {
+            assert_eq!(not_brought_up(&ended(0, said)).len(), 1, "accepted: {said}");
+        }
         // A machine without a card has status 1.
         assert_eq!(no_report(&ended(1, r#"{"findings": [{}]}"#)).len(), 0);
         for said in ["", "{}", r#"{"findings": []}"#] {
