@@ -16,14 +16,16 @@ use bench::{Bench, eventually};
 
 /// A program of the gallery.
 const ALLREDUCE: &str = "allreduce";
-const PROGRAMS: [&str; 4] = [LAUNCHER, DOCTOR, DEMO, ALLREDUCE];
+/// The command with the bring-up.
+const WARPBELL: &str = "warpbell";
+const PROGRAMS: [&str; 5] = [LAUNCHER, DOCTOR, DEMO, ALLREDUCE, WARPBELL];
 /// An option with the nodes.
 const NODES: [&str; 2] = ["--nodes", "nodes.toml"];
 
 /// A case: what happens, and how it is checked. They run in this order, and later ones use the copies of earlier ones.
 type Case = (&'static str, fn(&Bench) -> Result<(), String>);
 
-const CASES: [Case; 21] = [
+const CASES: [Case; 22] = [
     ("a host key that is not known", |bench| {
         bench.write("ssh/known_hosts", "").map_err(text)?;
         let found = fails_on(
@@ -107,6 +109,7 @@ const CASES: [Case; 21] = [
     ("a copy whose hashes are wrong", wrong),
     ("settings of a node", settings),
     ("the demo, as JSON", demo),
+    ("a bring-up between the nodes", bring_up),
     ("two at once, and Ctrl-C", two_at_once),
     ("a flash that is killed, and connections that break", broken),
     ("a node without network", unplugged),
@@ -121,7 +124,7 @@ impl Steps<'_> {
         let mut build = self.workspace_cargo("build");
         build.args(["--examples", "--message-format=json-render-diagnostics"]);
         build.args(
-            [LAUNCHER, DOCTOR, DEMO]
+            [LAUNCHER, DOCTOR, DEMO, WARPBELL]
                 .iter()
                 .flat_map(|name| ["--bin", name]),
         );
@@ -375,6 +378,34 @@ fn demo(bench: &Bench) -> Result<(), String> {
     } else {
         Err(finished.account())
     }
+}
+
+/// By ssh from one node to the other, and over RoCE v2. A node that is not there fails the step.
+fn bring_up(bench: &Bench) -> Result<(), String> {
+    let options = [
+        "bring-up",
+        "--quick",
+        "--nic=soft",
+        "--steps=cpu,two-nodes",
+        "--json",
+        "--names",
+    ];
+    let address = ["--address", "10.79.0.1", "--node"];
+    for (node, status, verdict, words) in [
+        ("10.79.0.2", 0, "passed", "every byte verified"),
+        ("10.79.0.99", 1, "failed", "ssh: connect to host 10.79.0.99"),
+    ] {
+        let arguments = [&options[..], &address, &[node]].concat();
+        let finished = bench.run_on_node(WARPBELL, &arguments)?;
+        let finished = check(finished, status, &[words])?;
+        let document: Value = serde_json::from_str(&finished.stdout)
+            .map_err(|error| format!("{error}:\n{}", finished.account()))?;
+        let verdicts = [0, 1].map(|step| &document["steps"][step]["verdict"]);
+        if verdicts != ["passed", verdict] {
+            return Err(finished.account());
+        }
+    }
+    Ok(())
 }
 
 fn two_at_once(bench: &Bench) -> Result<(), String> {

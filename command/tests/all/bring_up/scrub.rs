@@ -121,11 +121,14 @@ proptest! {
         prop_assert_eq!(placeholders, left, "{:?} of {:?}", scrubbed, text);
     }
 
+    /// Even if names are words of placeholders.
     #[test]
-    fn any_text_is_scrubbed_once(text in any::<String>()) {
-        let mut scrub = scrub();
+    fn any_text_is_scrubbed_once(text in "(host|user|address|serial:|home|[-<>1 ]|10\\.0\\.0\\.[12]|µ){0,12}") {
+        let mut scrub = Scrub::default();
+        scrub.name(Kind::Host, "host");
+        scrub.name(Kind::User, "address");
         let scrubbed = scrub.text(&text);
-        prop_assert_eq!(scrub.text(&scrubbed), scrubbed);
+        prop_assert_eq!(scrub.text(&scrubbed), scrubbed, "{:?}", text);
     }
 
     #[test]

@@ -206,14 +206,28 @@ impl Bench {
 
     /// `cargo xtask flash` on the user's machine.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.net.command(USER, &self.folder.join(OWN));
+        let mut command = self.on(USER, &self.folder.join(OWN));
+        command.arg("flash").args(arguments);
+        command
+    }
+
+    /// A program on a machine, with the user's ssh.
+    fn on(&self, rank: u32, program: &Path) -> Command {
+        let mut command = self.net.command(rank, program);
         let path = std::env::var("PATH").unwrap_or_default();
         let ssh = self.folder.join("ssh");
         command.env("PATH", format!("{}:{path}", ssh.display()));
         command.env("TMPDIR", self.folder.join("tmp"));
         command.current_dir(&self.folder);
-        command.arg("flash").args(arguments);
         command
+    }
+
+    /// Runs a program of the first node's copy there, to its end. The other node has the same files.
+    pub fn run_on_node(&self, program: &str, arguments: &[&str]) -> Result<Finished, String> {
+        let bin = self.folder_of(0).join("current/bin");
+        let mut command = self.on(0, &bin.join(program));
+        command.args(arguments);
+        run::capture(command, DEADLINE, |_| {}).map_err(|error| error.to_string())
     }
 
     /// Runs it with the folder, to its end.
