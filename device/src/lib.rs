@@ -44,7 +44,7 @@ pub use mlx5_wqe as wqe;
 pub use parameters::{Slice, Words};
 pub use queue::{
     Batch, Block, BlockShared, CompletionMember, CompletionQueue, Exclusive, GpuShared, Ready,
-    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Warp, held,
+    ReceiveQueue, Received, Ring, Scope, SendQueue, Sharing, Thread, Ticket, Traced, Warp, held,
 };
 pub use signal::Signal;
 pub use state::{CompletionQueueState, Progress, QueueState, Strays};

@@ -43,11 +43,12 @@ pub enum Kind {
     /// A queue's view begins to wait: bits 0 to 15 are the index of the WQE whose completion it waits for, or bit 16 says
     /// that it waits for room.
     WaitBegin = 3,
-    /// The wait has ended: 0 with what it waited for, 1 without.
+    /// The wait of the same bits 0 to 16 has ended: bit 17 says that it did without what it waited for.
     WaitEnd = 4,
     /// A queue's view learnt that a WQE and all before it are complete: the WQE's index.
     Completion = 5,
-    /// A queue's view took a CQE with an error: the syndrome, or 0 if the error has none.
+    /// A queue's view found that the queue has failed: the low half of `QueueError::to_bits`. Bits 0 to 7 are the syndrome,
+    /// 8 to 15 the vendor's code, 16 to 31 the WQE's index.
     Error = 6,
     /// The NIC saw a doorbell: the producer index.
     Doorbell = 7,
@@ -77,6 +78,12 @@ impl Kind {
         Self::Cqe,
     ];
 }
+
+/// The bit in the value of a [`WaitBegin`](Kind::WaitBegin) that says that the view waits for room.
+pub const WAIT_FOR_ROOM: u32 = 1 << 16;
+
+/// The bit in the value of a [`WaitEnd`](Kind::WaitEnd) that says that the wait was in vain.
+pub const WAIT_IN_VAIN: u32 = 1 << 17;
 
 /// Blocks of a queue as the value of an event: a number of them from an index on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,21 +115,39 @@ impl Span {
 pub struct Event {
     /// The recorder's clock: [`ticks`].
     pub ticks: u64,
-    /// Bits 56 to 63 are the kind, bits 32 to 55 the queue pair's number, bits 0 to 31 the value.
+    /// Bit 63 says that it is a receive queue's. Bits 56 to 62 are the kind, bits 32 to 55 the queue pair's number, bits 0
+    /// to 31 the value.
     word: u64,
 }
 
+/// The bit in an event's word for receive queues.
+const RECEIVES: u64 = 1 << 63;
+
 impl Event {
-    /// An event.
+    /// An event of a send queue, or of a queue pair as a whole.
     #[inline(always)]
     pub const fn new(ticks: u64, kind: Kind, qpn: QpNumber, value: u32) -> Self {
         let word = (kind as u64) << 56 | (qpn.get() as u64) << 32 | value as u64;
         Self { ticks, word }
     }
 
+    /// The same event of the queue pair's receive queue.
+    #[inline(always)]
+    pub const fn of_receive_queue(self) -> Self {
+        Self {
+            word: self.word | RECEIVES,
+            ..self
+        }
+    }
+
+    /// Whether it is a receive queue's.
+    pub const fn is_of_receive_queue(self) -> bool {
+        self.word & RECEIVES != 0
+    }
+
     /// What happened; `None` if the number is none of a kind's, because the memory holds something else.
     pub fn kind(self) -> Option<Kind> {
-        let number = (self.word >> 56) as usize;
+        let number = (self.word >> 56 & 0x7f) as usize;
         Kind::ALL.get(number.wrapping_sub(1)).copied()
     }
 
@@ -227,11 +252,17 @@ impl<'a> Buffer<'a> {
         unsafe { Self::from_raw(asked, chunks.as_ptr(), chunks.len() as u64) }
     }
 
+    /// No buffer: what is recorded there is gone, and not counted.
+    pub const fn none() -> Self {
+        // SAFETY: there is no chunk, and no word is read where there is none.
+        unsafe { Self::from_raw(ptr::null(), ptr::null(), 0) }
+    }
+
     /// A buffer of `count` chunks wherever they lie.
     ///
     /// # Safety
     /// For the lifetime `'a`, `asked` is valid for 8 bytes and `chunks` for `count` chunks, aligned to their types, zeroed
-    /// at first, for every thread that gets the buffer; on a GPU they are in global memory, or in host memory that is
+    /// at first, for every thread that gets the buffer, unless `asked` is null and `count` is 0; on a GPU they are in global memory, or in host memory that is
     /// mapped there. Only this module writes there.
     pub const unsafe fn from_raw(asked: *const Word64, chunks: *const Chunk, count: u64) -> Self {
         Self {
@@ -258,16 +289,20 @@ impl<'a> Buffer<'a> {
 
     /// Events that found no room so far, each of which asked for a chunk in vain.
     pub fn lost(self) -> u64 {
-        // SAFETY: by the promise of `from_raw`.
-        let asked = unsafe { &*self.asked };
-        asked.load_relaxed().saturating_sub(self.count)
+        // SAFETY: null or valid by the promise of `from_raw`.
+        let asked = unsafe { self.asked.as_ref() };
+        asked.map_or(0, |asked| asked.load_relaxed().saturating_sub(self.count))
     }
 
     /// The chunk that nobody else has, or null if there is none.
     #[inline(always)]
     fn take(self) -> *const Slot {
-        // SAFETY: the word is valid and in global memory by the promise of `from_raw`.
-        let number = unsafe { arch::fetch_add_relaxed64(&*self.asked, 1, Reach::Gpu) };
+        // SAFETY: null, or valid and in global memory, by the promise of `from_raw`.
+        let Some(asked) = (unsafe { self.asked.as_ref() }) else {
+            return ptr::null();
+        };
+        // SAFETY: the same promise.
+        let number = unsafe { arch::fetch_add_relaxed64(asked, 1, Reach::Gpu) };
         match number < self.count {
             // SAFETY: there are `count` chunks, by the same promise.
             true => unsafe { self.chunks.add(number as usize).cast() },
@@ -291,8 +326,14 @@ pub trait Trace {
     /// The time for [`record_at`](Self::record_at).
     fn now(&self) -> u64;
 
+    /// Records an event.
+    fn store(&self, event: Event);
+
     /// Records an event of a time before.
-    fn record_at(&self, ticks: u64, kind: Kind, qpn: QpNumber, value: u32);
+    #[inline(always)]
+    fn record_at(&self, ticks: u64, kind: Kind, qpn: QpNumber, value: u32) {
+        self.store(Event::new(ticks, kind, qpn, value));
+    }
 
     /// Records an event of now.
     #[inline(always)]
@@ -314,7 +355,7 @@ impl Trace for Off {
     }
 
     #[inline(always)]
-    fn record_at(&self, _: u64, _: Kind, _: QpNumber, _: u32) {}
+    fn store(&self, _: Event) {}
 }
 
 /// One writer of a [`Buffer`]: a thread's, with a chunk of its own.
@@ -338,7 +379,7 @@ impl Trace for On<'_> {
     }
 
     #[inline(always)]
-    fn record_at(&self, ticks: u64, kind: Kind, qpn: QpNumber, value: u32) {
+    fn store(&self, event: Event) {
         let mut next = self.next.get();
         // The low bits say it all; no `is_aligned`, which counts bits of 64-bit numbers.
         if next.addr() & (size_of::<Chunk>() - 1) == 0 {
@@ -350,7 +391,7 @@ impl Trace for On<'_> {
         }
         // SAFETY: a slot of the chunk that this writer took and has not filled; in global memory by the promise of
         // `Buffer::from_raw`.
-        unsafe { (*next).store(Event::new(ticks, kind, qpn, value)) };
+        unsafe { (*next).store(event) };
         // SAFETY: at most the end of the chunk.
         self.next.set(unsafe { next.add(1) });
     }
@@ -388,7 +429,9 @@ mod tests {
             assert_eq!(event.ticks, u64::MAX);
             assert_eq!(event.kind(), Some(kind));
             assert_eq!((event.qpn(), event.value()), (QpNumber::MAX, u32::MAX));
-            let event = Event::new(7, kind, qpn(0), 0);
+            assert!(!event.is_of_receive_queue());
+            let event = Event::new(7, kind, qpn(0), 0).of_receive_queue();
+            assert!(event.is_of_receive_queue());
             assert_eq!(
                 (event.kind(), event.qpn(), event.value()),
                 (Some(kind), qpn(0), 0)
@@ -433,6 +476,13 @@ mod tests {
         let times: Vec<_> = chunks[1].events().map(|event| event.ticks).collect();
         assert!(times.is_sorted(), "{times:?}");
         assert_eq!((buffer.lost(), buffer.capacity()), (0, 3 * CHUNK as u64));
+    }
+
+    #[test]
+    fn a_writer_without_a_buffer_keeps_nothing() {
+        let buffer = Buffer::none();
+        buffer.writer().record(Kind::Publish, qpn(1), 1);
+        assert_eq!((buffer.lost(), buffer.capacity()), (0, 0));
     }
 
     #[test]

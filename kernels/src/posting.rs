@@ -1,11 +1,12 @@
 //! What posting and polling cost by themselves: on queues whose completions are written ahead, without a NIC.
 
+use warpbell::trace::Buffer;
 use warpbell::wqe::{
     CqeOpcode, CqeTail, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe,
 };
 use warpbell::{
     Block, BlockShared, Deadline, Exclusive, GpuShared, Scope, SendQueue, SendQueueHandle, Sharing,
-    Slice, Thread, Ticket, WaitError, Warp, Word64, WordExt, kernel, thread,
+    Slice, Thread, Ticket, Traced, WaitError, Warp, Word64, WordExt, kernel, thread,
 };
 
 use crate::outcome::{Failure, Outcome};
@@ -179,6 +180,16 @@ impl<'a> Posting<'a> {
         &self,
         ring: impl Fn(&mut SendQueue<'a, S, C>, &Write, u32, Deadline) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
+        self.run_opened(|_| {}, ring)
+    }
+
+    /// The same, and each queue goes through `opened` first.
+    #[inline(always)]
+    fn run_opened<S: Sharing, C: Scope>(
+        &self,
+        opened: impl Fn(&mut SendQueue<'a, S, C>),
+        ring: impl Fn(&mut SendQueue<'a, S, C>, &Write, u32, Deadline) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         // A group needs its registers for other things, and its lanes share the instructions.
         let write = match C::COLLECTIVE {
             true => self.write.with_kept_target(),
@@ -191,6 +202,7 @@ impl<'a> Posting<'a> {
         let limit = Deadline::after_us(self.limit_us);
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { queue.open_together::<S, C>() }?;
+        opened(&mut queue);
         let began = self.span.start();
         let mut number = 0;
         while number < self.posts {
@@ -249,6 +261,30 @@ impl<'a> Posting<'a> {
     }
 }
 
+/// Writes that are posted with a trace, and not waited for.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TracedPosting<'a> {
+    /// What is posted.
+    pub posting: Posting<'a>,
+    /// Takes the queues' events.
+    pub trace: Buffer<'a>,
+}
+
+impl TracedPosting<'_> {
+    /// One WQE of each thread under a doorbell.
+    #[inline(always)]
+    fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
+        self.posting.run_opened::<Traced<'_, S>, C>(
+            |queue| queue.trace_into(self.trace),
+            |queue, write, number, limit| {
+                let _ = queue.post(write.wqe(number), limit)?;
+                Ok(())
+            },
+        )
+    }
+}
+
 /// A kernel for each way, which keeps what becomes of it.
 macro_rules! kernels {
     ($places:ident: $($(#[doc = $words:literal])* $name:ident => $run:ident::<$($kind:ident),*>;)*) => {
@@ -288,6 +324,31 @@ kernels! {
     posting_exclusive_inline => post_inline::<Exclusive>;
     /// Each thread posts writes with a signal behind each to a queue of its own.
     posting_exclusive_signal => post_signals::<Exclusive>;
+}
+
+/// A kernel for each way that is traced.
+macro_rules! traced_kernels {
+    ($($(#[doc = $words:literal])* $name:ident => $sharing:ident, $scope:ident;)*) => {
+        $(
+            $(#[doc = $words])*
+            ///
+            /// # Safety
+            /// As for [`posting_exclusive_thread`]; all threads run on the processor that the trace's memory belongs to.
+            #[kernel]
+            pub unsafe fn $name(p: TracedPosting<'_>) {
+                p.posting.outcome.record(|| p.post::<$sharing, $scope>());
+            }
+        )*
+    };
+}
+
+traced_kernels! {
+    /// Each thread posts to a queue of its own, which is traced.
+    posting_traced_thread => Exclusive, Thread;
+    /// Each warp posts to a queue of its own, which is traced, 32 WQEs under a doorbell.
+    posting_traced_warp => Exclusive, Warp;
+    /// All threads share a queue, which is traced, and post each for itself.
+    posting_traced_gpu_thread => GpuShared, Thread;
 }
 
 /// Polls of one thread.

@@ -7,6 +7,7 @@
 //! other methods need a ledger.
 
 use warpbell_gpu::arch::Reach;
+use warpbell_gpu::trace::Kind;
 
 use crate::error::{OpenError, QueueError};
 use crate::queue::{Ring, Scope};
@@ -22,12 +23,15 @@ pub(in crate::queue) const INTERNAL: Internal = Internal(());
 /// The indices of one view of a queue, and how they are kept whole among all views.
 ///
 /// A scope's leader calls the methods. All threads of the scope call those that say so.
-pub trait Ledger: Clone {
+pub trait Ledger: Sized {
     /// Whether others may reserve behind a reservation that is not published.
     const SHARED: bool;
 
     /// The reach of what orders one view's accesses with another's.
     const REACH: Reach;
+
+    /// Whether it records what it is told to [`note`](Self::note).
+    const TRACED: bool = false;
 
     /// What threads other than the leader hold, of a queue that stands at a block.
     fn follower(internal: Internal, position: u64) -> Self;
@@ -37,6 +41,10 @@ pub trait Ledger: Clone {
 
     /// Gives it back.
     fn close(&mut self, state: &QueueState);
+
+    /// Records an event that the ledger does not see by itself, if the view records any.
+    #[inline(always)]
+    fn note(&self, _: Kind, _: u32) {}
 
     /// Where the view stands: where its next reservation starts, in a shared queue if nobody else has posted since.
     fn position(&self) -> u64;

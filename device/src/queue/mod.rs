@@ -5,6 +5,7 @@
 //! | `sharing` | who else uses the queue |
 //! | `ledger` | what a kind of sharing does, for the queues alone |
 //! | `exclusive`, `shared` | the two ledgers: indices in registers, and in shared words |
+//! | `traced` | a ledger around one of them, which records what the queue does |
 //! | `openings` | who has a queue open |
 //! | `scope` | who calls together: a thread, a warp, a block |
 //! | `lanes` | which lanes of a warp post to a shared queue at the same time |
@@ -38,6 +39,7 @@ mod segmented;
 mod send;
 mod shared;
 mod sharing;
+mod traced;
 
 pub use batch::Batch;
 pub use common::{CompletionMember, CompletionQueue};
@@ -48,3 +50,4 @@ pub use ring::Ring;
 pub use scope::{Block, Scope, Thread, Warp};
 pub use send::{SendQueue, Ticket};
 pub use sharing::{BlockShared, GpuShared, Sharing};
+pub use traced::Traced;

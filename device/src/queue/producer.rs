@@ -6,6 +6,7 @@ use core::ptr;
 
 use mlx5_wqe::{CqeOpcode, CqeTail};
 use warpbell_gpu::arch::{Reach, fence_acquire};
+use warpbell_gpu::trace::{Kind, WAIT_FOR_ROOM, WAIT_IN_VAIN};
 use warpbell_gpu::tuned::narrow;
 
 use crate::Deadline;
@@ -203,7 +204,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                         _ => Deadline::PASSED,
                     };
                     let attempt = |producer: &mut Self, _: &mut bool| producer.attempt(blocks);
-                    self.poll_until(limit, false, poll, attempt)
+                    self.poll_until(limit, WAIT_FOR_ROOM, false, poll, attempt)
                 }
             };
         }
@@ -244,9 +245,32 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
 
     /// Polls until an attempt succeeds, the queue has failed, or the deadline is
     /// over; `polled` says that a poll has just found nothing. An attempt that
-    /// looks for itself says so in the same way.
+    /// looks for itself says so in the same way. `awaited` is the value of the wait's event.
     #[inline(always)]
     fn poll_until<H>(
+        &mut self,
+        deadline: Deadline,
+        awaited: u32,
+        polled: bool,
+        poll: Poll<'_, H, impl Fn(&H, &mut Self)>,
+        attempt: impl Fn(&mut Self, &mut bool) -> Option<u64>,
+    ) -> u64 {
+        // A single look is no wait.
+        let waits = S::TRACED && deadline != Deadline::PASSED;
+        if waits {
+            self.ledger.note(Kind::WaitBegin, awaited);
+        }
+        let word = self.poll_in_place(deadline, polled, poll, attempt);
+        if waits {
+            let in_vain = if word >> 62 == 0 { 0 } else { WAIT_IN_VAIN };
+            self.ledger.note(Kind::WaitEnd, awaited | in_vain);
+        }
+        word
+    }
+
+    /// As [`keep_polling`](Self::keep_polling), in a way that leaves the view in registers.
+    #[inline(always)]
+    fn poll_in_place<H>(
         &mut self,
         deadline: Deadline,
         polled: bool,
@@ -259,16 +283,12 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         // The call is on a copy, so that it has no address of the view itself,
         // which would have to lie in memory from then on. Not dropped: it is no
         // view of its own.
-        let mut copy = ManuallyDrop::new(Self {
-            state: self.state,
-            ring: self.ring,
-            ledger: self.ledger.clone(),
-            failed: self.failed,
-            _scope: PhantomData,
-        });
+        // SAFETY: a valid view. Until it gets the copy's content back, nobody uses it, but for a lane's unwinding, which
+        // drops it as it was.
+        let mut copy = ManuallyDrop::new(unsafe { ptr::read(self) });
         let word = copy.keep_polling(deadline, polled, poll, attempt);
-        self.ledger = copy.ledger.clone();
-        self.failed = copy.failed;
+        // SAFETY: as above; the view's old content is not dropped, because it went on as the copy.
+        unsafe { ptr::write(self, ManuallyDrop::into_inner(copy)) };
         word
     }
 
@@ -426,9 +446,10 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
                 // seen complete. If they know no more either, less than that can be.
                 let polled = glance.old && self.knows_all();
                 let deadline = deadline();
+                let last = self.ring.index(after.wrapping_sub(1)).0.into();
                 word = match polled && deadline == Deadline::PASSED && !self.has_failed() {
                     true => LATE,
-                    false => self.poll_until(deadline, polled, poll, done),
+                    false => self.poll_until(deadline, last, polled, poll, done),
                 };
             }
             if C::COLLECTIVE && word == DONE && self.failed {
@@ -475,6 +496,7 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
     #[inline(always)]
     pub(super) fn fail(&mut self, error: QueueError) {
         self.note_failure();
+        self.ledger.note(Kind::Error, error.to_bits() as u32);
         keep_first(self.state, error.to_bits());
     }
 }

@@ -21,8 +21,8 @@ use crate::queue::{Scope, Sharing};
 /// wider than a thread, all its threads make every call together: each posts a
 /// buffer of its own, and all get the same message from a wait.
 pub struct ReceiveQueue<'a, S: Sharing, C: Scope> {
-    handle: ReceiveQueueHandle<'a>,
-    producer: Producer<'a, S, C>,
+    pub(super) handle: ReceiveQueueHandle<'a>,
+    pub(super) producer: Producer<'a, S, C>,
 }
 
 /// A message that has arrived.

@@ -17,3 +17,4 @@ mod refused;
 mod ring;
 mod segmented;
 mod send;
+mod traced;

@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use warpbell::trace::{Buffer, Chunk, Event, Kind, Span};
 use warpbell::wqe::{
     Arrival, Cqe64, CqeErrorWord, CqeOpcode, CqeTail, Immediate, Local, LocalKey, Opcode, QpNumber,
     RemoteKey, Syndrome, VendorCode, WqeIndex,
@@ -12,7 +13,7 @@ use warpbell::wqe::{
 use warpbell::{
     BlockShared, Cause, CompletionKind, CompletionParts, CompletionSlot, Deadline, Exclusive,
     FenceReach, GpuShared, OpenError, PostError, QueueState, ReceiveParts, ReceiveQueueHandle,
-    Received, RingSegment, Sharing, WaitError, Word32,
+    Received, RingSegment, Sharing, Traced, WaitError, Word32, Word64,
 };
 #[cfg(not(miri))]
 use warpbell::{Warp, warp};
@@ -118,8 +119,56 @@ macro_rules! everywhere {
             $test::<Exclusive>();
             $test::<BlockShared>();
             $test::<GpuShared>();
+            $test::<Traced<'_, Exclusive>>();
+            $test::<Traced<'_, GpuShared>>();
         }
     };
+}
+
+/// The events of a receive queue say that they are one's; an index is a receive's.
+#[test]
+fn events_of_a_receive_queue() {
+    let rig = Rig::new();
+    let (asked, chunks) = (Word64::new(0), [Chunk::empty()]);
+    let mut queue = rig.handle().open::<Traced<Exclusive>>().unwrap();
+    queue.trace_into(Buffer::new(&asked, &chunks));
+    for _ in 0..2 {
+        queue.try_post(local(0x1000, 64)).unwrap();
+    }
+    assert_eq!(queue.receive(SOON), Err(WaitError::Deadline));
+    rig.arrive(0, CqeOpcode::RESPONDER_SEND, 64, 0);
+    queue.receive(SOON).unwrap();
+    assert_eq!(queue.try_receive(), Ok(None));
+    let found: Vec<_> = chunks[0].events().collect();
+    let of_all = |event: &Event| event.is_of_receive_queue() && event.qpn().get() == 5;
+    assert!(found.iter().all(of_all), "{found:?}");
+    let found: Vec<_> = found
+        .iter()
+        .map(|event| (event.kind().unwrap(), event.value()))
+        .collect();
+    let published = |start| (Kind::Publish, Span { start, blocks: 1 }.to_value());
+    let expected = [
+        (
+            Kind::Reserve,
+            Span {
+                start: 0,
+                blocks: 1,
+            }
+            .to_value(),
+        ),
+        published(0),
+        (
+            Kind::Reserve,
+            Span {
+                start: 1,
+                blocks: 1,
+            }
+            .to_value(),
+        ),
+        published(1),
+        (Kind::Completion, 0),
+    ];
+    assert_eq!(found, expected);
 }
 
 everywhere!(buffers_reach_the_ring, post);

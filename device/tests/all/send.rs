@@ -12,7 +12,7 @@ use warpbell::wqe::{
 };
 use warpbell::{
     BlockShared, Cause, CompletionKind, Deadline, Exclusive, GpuShared, OpenError, PostError,
-    QueueError, QueueState, SendDoorbell, Sharing, WaitError,
+    QueueError, QueueState, SendDoorbell, Sharing, Traced, WaitError,
 };
 
 use crate::common::{MAX_MESSAGE, QPN, Rig};
@@ -43,6 +43,8 @@ macro_rules! everywhere {
                 $test::<Exclusive>(kind);
                 $test::<BlockShared>(kind);
                 $test::<GpuShared>(kind);
+                $test::<Traced<'_, Exclusive>>(kind);
+                $test::<Traced<'_, GpuShared>>(kind);
             }
         }
     };
