@@ -57,7 +57,10 @@ fn a_write_is_recorded_from_doorbell_to_cqe() {
     let begin = ticks();
     let [one, other] = write_twice(&trace);
     let end = ticks();
-    let events: Vec<_> = trace.events().collect();
+    let [hca] = &trace.hcas()[..] else {
+        panic!("one HCA");
+    };
+    let events: Vec<_> = hca.events().collect();
     assert!(events.is_sorted_by_key(|event| event.ticks));
     assert!(begin <= events[0].ticks && events[events.len() - 1].ticks <= end);
     let of = |qpn: u32| -> Vec<_> {
@@ -93,7 +96,7 @@ fn a_write_is_recorded_from_doorbell_to_cqe() {
     ];
     assert_eq!(of(other), responder);
     assert_eq!(events.len(), requester.len() + responder.len());
-    assert_eq!(trace.lost(), 0);
+    assert_eq!(hca.lost(), 0);
 }
 
 /// The same, without memory for a single event.
@@ -101,5 +104,6 @@ fn a_write_is_recorded_from_doorbell_to_cqe() {
 fn what_finds_no_room_is_counted() {
     let trace = HcaTrace::new(0);
     let _ = write_twice(&trace);
-    assert_eq!((trace.events().count(), trace.lost()), (0, 18));
+    let hca = &trace.hcas()[0];
+    assert_eq!((hca.events().count(), hca.lost()), (0, 18));
 }

@@ -71,7 +71,7 @@ impl HostMemory {
                 held: BTreeMap::new(),
             }))
         });
-        let trace = trace.map(Recorder::new);
+        let trace = trace.map(|trace| Recorder::new(&trace));
         Self { late, trace }
     }
 

@@ -72,6 +72,6 @@ pub use peers::{Wish, understand};
 pub use roce::{RoceCounters, RoceError, RoceOptions};
 pub use segment::SegmentError;
 pub use shared_link::{SharedLink, accept, offer};
-pub use trace::HcaTrace;
+pub use trace::{HcaEvents, HcaTrace};
 pub use watch::{Advice, RequestWatch, WatchLimits};
 pub use wire::{Faults, HostWire};
