@@ -131,6 +131,15 @@ impl Event {
         Self { ticks, word }
     }
 
+    /// An event as it lies in a [`Chunk`]; `None` for a place without one.
+    pub const fn from_words(words: [u64; 2]) -> Option<Self> {
+        let [ticks, word] = words;
+        match word {
+            0 => None,
+            word => Some(Self { ticks, word }),
+        }
+    }
+
     /// The same event of the queue pair's receive queue.
     #[inline(always)]
     pub const fn of_receive_queue(self) -> Self {
@@ -217,10 +226,7 @@ impl Chunk {
         self.0.iter().map_while(|slot| {
             // Acquire: the word before the ticks, which were stored first.
             let word = slot.word.load_acquire();
-            (word != 0).then(|| Event {
-                ticks: slot.ticks.load_relaxed(),
-                word,
-            })
+            Event::from_words([slot.ticks.load_relaxed(), word])
         })
     }
 }

@@ -300,6 +300,11 @@ pub enum Error {
     /// Kernels on CPU threads and on a GPU were to run together.
     #[error("some of these nodes run kernels on a GPU, and others on CPU threads; choose one")]
     MixedNodes,
+    /// A GPU was asked for its time, for a trace, and did not answer.
+    #[error(
+        "the GPU does not tell its time, which a trace needs; end kernels that fill the GPU first"
+    )]
+    NoClock,
     /// The card, or the way to it.
     #[cfg(feature = "mlx5")]
     #[error(transparent)]

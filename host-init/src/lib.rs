@@ -21,6 +21,7 @@
 //! | [`cuda`] | GPUs: modules, launches, graphs, a watch over kernels |
 //! | [`mlx5`] | how a card is opened, and what it counts and reports |
 //! | [`soft`] | how a NIC of software is opened |
+//! | [`trace`] | what queues and NICs did, and when |
 //! | [`args`] | what a program gives [`NodeArgs`] |
 //!
 //! # Features
@@ -32,6 +33,7 @@
 //! | `cuda` | GPUs, through the driver's library, which is loaded at run time |
 //! | `ranks` | [`World`]: the processes of a job, started by mpirun, srun, torchrun or `warpbell-launch` |
 //! | `clap` | [`NodeArgs`]: the options of a command line that choose a node |
+//! | `perfetto` | [`trace::Recording::write_perfetto`]: traces as files that Perfetto shows |
 //! | `cust` | contexts, streams, modules and buffers of the crate cust |
 //!
 //! The first three are on by default.
@@ -117,6 +119,7 @@ mod stop;
 pub mod stream;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 #[cfg(feature = "ranks")]
 pub mod world;
 

@@ -67,8 +67,7 @@ pub const BENCH: &str = "warpbell-bench";
 const PRELOAD: &str = "warpbell-preload";
 const DEMO: &str = "demo";
 /// The features with which the workspace's tests are built, once for all of them.
-const TEST_FEATURES: &str =
-    "mlx5-wqe/prm,warpbell-host-init/ranks,warpbell-patterns/host,warpbell-ranks/launch";
+const TEST_FEATURES: &str = "mlx5-wqe/prm,warpbell-host-init/ranks,warpbell-host-init/perfetto,warpbell-patterns/host,warpbell-ranks/launch";
 /// What each package but [`PROOFS`] calls the binary of its integration tests.
 const TESTS: &str = "all";
 const DEMO_PACKAGE: &str = "warpbell-demo";

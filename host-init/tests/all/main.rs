@@ -1,4 +1,4 @@
-//! The CUDA side under a driver that is a fake, and what `#[warpbell::kernel]` takes and refuses. `cust.rs` has a binary
+//! The CUDA side under a driver that is a fake, traces, and what `#[warpbell::kernel]` takes and refuses. `cust.rs` has a binary
 //! of its own: it links with that driver.
 
 mod accepted;
@@ -8,3 +8,4 @@ mod graph;
 mod l2;
 mod refused;
 mod stream;
+mod trace;

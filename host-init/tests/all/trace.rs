@@ -1,0 +1,199 @@
+//! Traces of kernels and their NIC.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warpbell::trace::{Buffer, CHUNK, Event, Kind, Span};
+use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::{Deadline, Exclusive, GpuShared, SendQueueHandle, Traced, Warp, kernel, thread};
+use warpbell_host_init::trace::{Recording, Trace};
+use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, entry};
+
+const LIMIT: Deadline = Deadline::after_ms(300_000);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Parameters<'a> {
+    queue: SendQueueHandle<'a>,
+    trace: Buffer<'a>,
+    local: Local,
+    remote: Remote,
+    writes: u32,
+    done: &'a AtomicU64,
+}
+
+impl Parameters<'_> {
+    fn write(&self) -> Wqe<1> {
+        Wqe::write(self.local, self.remote).signalled()
+    }
+}
+
+/// One thread, a write after the other.
+#[kernel]
+fn one_by_one(p: Parameters<'_>) {
+    let mut queue = p.queue.open::<Traced<Exclusive>>().unwrap();
+    queue.trace_into(p.trace);
+    for _ in 0..p.writes {
+        let ticket = queue.post(p.write(), LIMIT).unwrap();
+        queue.wait(ticket, LIMIT).unwrap();
+        p.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// All threads share the queue, and post each for itself.
+#[kernel]
+fn shared(p: Parameters<'_>) {
+    let mut queue = p.queue.open::<Traced<GpuShared>>().unwrap();
+    queue.trace_into(p.trace);
+    for _ in 0..p.writes {
+        let ticket = queue.post(p.write(), LIMIT).unwrap();
+        queue.wait(ticket, LIMIT).unwrap();
+        p.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A warp, 32 writes under a doorbell.
+#[kernel]
+fn warp(p: Parameters<'_>) {
+    // SAFETY: all lanes make the calls together.
+    let queue = unsafe { p.queue.open_together::<Traced<Exclusive>, Warp>() };
+    let mut queue = queue.unwrap();
+    queue.trace_into(p.trace);
+    for _ in 0..p.writes {
+        let ticket = queue.post(p.write(), LIMIT).unwrap();
+        queue.wait(ticket, LIMIT).unwrap();
+        p.done.fetch_add(1, Ordering::Relaxed);
+    }
+    thread::sync_threads();
+}
+
+/// Runs a kernel with so many writes a thread and room for so many events. Returns the queue pair's number, too.
+fn traced(
+    entry: Entry<fn(Parameters<'_>)>,
+    grid: Grid,
+    writes: u32,
+    events: usize,
+) -> (Recording, u32) {
+    let trace = Trace::start(&Node::cpu(), 1, events).unwrap();
+    let node = trace.node();
+    let [near, far] = node.ends().unwrap();
+    let source = near.allocate(4096, Access::LOCAL_WRITE).unwrap();
+    let target = far.allocate(4096, Access::all()).unwrap();
+    let config = QueuePairConfig::granting(Access::REMOTE_WRITE);
+    let (ours, _theirs) = near.connected(&far, &config).unwrap();
+    let done = node.shared(AtomicU64::new(0)).unwrap();
+    let parameters = Parameters {
+        queue: ours.send_queue().unwrap(),
+        trace: trace.buffer(0),
+        local: source.local(0, 8).unwrap(),
+        remote: target.remote().at(0, 8).unwrap(),
+        writes,
+        done: &done,
+    };
+    node.run(&[Launch::new(entry, grid, parameters)], &[&ours])
+        .unwrap();
+    let threads = u64::from(grid.blocks * grid.threads_per_block);
+    assert_eq!(done.load(Ordering::Relaxed), threads * u64::from(writes));
+    let number = ours.qpn();
+    (trace.stop().unwrap(), number)
+}
+
+/// The events of a queue: of the kernels (0), of their NIC (1), or of the other end's NIC (2).
+fn of(recording: &Recording, source: usize, qpn: u32) -> Vec<(u64, Event)> {
+    let events = recording.sources()[source].events().iter().copied();
+    events
+        .filter(|(_, event)| event.qpn().get() == qpn)
+        .collect()
+}
+
+fn count(events: &[(u64, Event)], kind: Kind) -> usize {
+    let is_it = |(_, event): &&(u64, Event)| event.kind() == Some(kind);
+    events.iter().filter(is_it).count()
+}
+
+/// Each request's way, on one clock: published, seen, read, sent, answered, completed, found.
+#[test]
+fn the_way_of_each_request_is_in_order() {
+    const WRITES: u32 = 300;
+    let (recording, qpn) = traced(entry!(one_by_one), Grid::ONE_THREAD, WRITES, 100_000);
+    assert_eq!(recording.lost(), 0);
+    let (kernel, nic) = (of(&recording, 0, qpn), of(&recording, 1, qpn));
+    for kind in [Kind::Publish, Kind::Completion] {
+        assert_eq!(count(&kernel, kind), WRITES as usize, "{kind:?}");
+    }
+    assert_eq!(
+        count(&kernel, Kind::WaitBegin),
+        count(&kernel, Kind::WaitEnd)
+    );
+    assert_eq!(count(&kernel, Kind::Error), 0);
+    for kind in [Kind::Fetch, Kind::PacketOut, Kind::Cqe] {
+        assert_eq!(count(&nic, kind), WRITES as usize, "{kind:?}");
+    }
+    // Both clocks are the CPU's. What the readings of it were off by moves all of its times alike.
+    let time = |events: &[(u64, Event)], kind, value: u32| {
+        let found = events
+            .iter()
+            .find(|(_, event)| event.kind() == Some(kind) && event.value() == value);
+        found.unwrap_or_else(|| panic!("no {kind:?} of {value}")).0
+    };
+    for index in 0..WRITES {
+        let start = index as u16;
+        let published = time(&kernel, Kind::Publish, Span { start, blocks: 1 }.to_value());
+        let read = time(&nic, Kind::Fetch, index);
+        let written = time(&nic, Kind::Cqe, index);
+        let found = time(&kernel, Kind::Completion, index);
+        assert!(
+            published <= read && read <= written && written <= found,
+            "{index}"
+        );
+    }
+}
+
+#[test]
+fn all_views_of_a_shared_queue_record() {
+    const THREADS: u32 = 64;
+    const WRITES: u32 = 10;
+    let (recording, qpn) = traced(entry!(shared), Grid::new(2, THREADS / 2), WRITES, 100_000);
+    assert_eq!(recording.lost(), 0);
+    let kernel = of(&recording, 0, qpn);
+    // Each block was published once, under whatever doorbells.
+    let mut published = vec![0; (THREADS * WRITES) as usize];
+    for (_, event) in &kernel {
+        if event.kind() == Some(Kind::Publish) {
+            let span = Span::of_value(event.value());
+            let start = usize::from(span.start);
+            published[start..start + usize::from(span.blocks)]
+                .iter_mut()
+                .for_each(|count| *count += 1);
+        }
+    }
+    assert!(published.iter().all(|count| *count == 1), "{published:?}");
+    assert_eq!(
+        count(&kernel, Kind::WaitBegin),
+        count(&kernel, Kind::WaitEnd)
+    );
+}
+
+#[test]
+fn a_warp_publishes_once_for_all() {
+    const WRITES: u32 = 20;
+    let (recording, qpn) = traced(entry!(warp), Grid::new(1, 32), WRITES, 100_000);
+    let (kernel, nic) = (of(&recording, 0, qpn), of(&recording, 1, qpn));
+    assert_eq!(count(&kernel, Kind::Publish), WRITES as usize);
+    assert_eq!(count(&nic, Kind::Fetch), (32 * WRITES) as usize);
+}
+
+/// What finds no room is counted, for kernels and NIC.
+#[test]
+fn a_full_trace_counts_what_is_lost() {
+    const WRITES: u32 = 1000;
+    let (whole, qpn) = traced(entry!(one_by_one), Grid::ONE_THREAD, WRITES, 100_000);
+    let (cut, _) = traced(entry!(one_by_one), Grid::ONE_THREAD, WRITES, CHUNK);
+    for source in &cut.sources()[..2] {
+        assert_eq!(source.events().len(), CHUNK);
+        // Beside these each wait may have an event or none.
+        let least = 2 * u64::from(WRITES) - CHUNK as u64;
+        assert!(source.lost() >= least, "{source:?}");
+    }
+    assert!(whole.events().any(|(_, event)| event.qpn().get() == qpn));
+    assert_eq!(whole.lost(), 0);
+}
