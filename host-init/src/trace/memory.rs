@@ -45,6 +45,17 @@ impl TraceMemory {
         unsafe { self.buffer.as_ptr().add(CHUNKS) }.cast()
     }
 
+    /// Forgets all events. Nobody records now.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] if the memory cannot be written.
+    pub fn clear(&mut self) -> Result<(), Error> {
+        let taken = self.chunks_asked()?.min(self.chunks as u64) as usize;
+        self.buffer.write(0, &[0; 8])?;
+        let zeros = vec![0; taken * size_of::<Chunk>()];
+        self.buffer.write(CHUNKS, &zeros)
+    }
+
     /// The events so far, by their writers' chunks. What a GPU writes is complete when its kernels have ended.
     ///
     /// # Errors
@@ -97,7 +108,7 @@ mod tests {
 
     #[test]
     fn memory_gives_what_was_recorded_and_counts_the_rest() {
-        let memory = TraceMemory::new(Placement::Host, CHUNK + 1).unwrap();
+        let mut memory = TraceMemory::new(Placement::Host, CHUNK + 1).unwrap();
         let writer = memory.buffer().writer();
         let recorded = 2 * CHUNK as u32 + 7;
         for value in 0..recorded {
@@ -115,5 +126,13 @@ mod tests {
         let (full, empty) = bytes.split_at_mut(48);
         empty.fill(0);
         assert_eq!(full.len() / 16, events_of_bytes(&bytes).count());
+
+        memory.clear().unwrap();
+        assert_eq!(
+            (memory.events().unwrap(), memory.lost().unwrap()),
+            (vec![], 0)
+        );
+        memory.buffer().writer().record(Kind::Cqe, QpNumber::MAX, 5);
+        assert_eq!(memory.events().unwrap().len(), 1);
     }
 }

@@ -4,10 +4,11 @@ use std::hint::black_box;
 use std::ptr;
 
 use warpbell::wqe::{Local, Remote, Wqe};
-use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
+use warpbell::{Deadline, Exclusive, SendQueue, Sharing, Thread, Ticket, Traced};
 use warpbell_bench::filter::Filter;
 use warpbell_bench::samples::{Goal, Row, Samples, timed};
-use warpbell_host_init::{Access, QueuePairConfig};
+use warpbell_host_init::trace::TraceMemory;
+use warpbell_host_init::{Access, Placement, QueuePairConfig};
 use warpbell_hw_tests::arena::Arena;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Pair, Sides};
 
@@ -30,7 +31,7 @@ const SINGLES: u32 = 2048;
 
 const NOW: Deadline = Deadline::PASSED;
 
-type Queue<'a> = SendQueue<'a, Exclusive, Thread>;
+type Queue<'a, S> = SendQueue<'a, S, Thread>;
 
 /// Two HCAs with some queue pairs, of which the first is used.
 struct Rig {
@@ -68,7 +69,7 @@ impl Rig {
         }
     }
 
-    fn queue(&self) -> Queue<'_> {
+    fn queue<S: Sharing>(&self) -> Queue<'_, S> {
         let handle = self.used.ours.send_queue().expect("a send queue");
         handle.open().expect("an open queue")
     }
@@ -78,7 +79,7 @@ impl Rig {
     }
 
     /// Steps both ends until a request is done.
-    fn step_until(&self, queue: &mut Queue<'_>, ticket: Ticket) {
+    fn step_until<S: Sharing>(&self, queue: &mut Queue<'_, S>, ticket: Ticket) {
         let (ours, theirs) = (self.sides.ours.hca(), self.sides.theirs.hca());
         while queue.is_done(ticket) != Ok(true) {
             ours.step().expect("a step");
@@ -87,7 +88,12 @@ impl Rig {
     }
 
     /// Posts a group of writes under one doorbell, of which only the last is signalled by us.
-    fn post(&self, queue: &mut Queue<'_>, count: u32, (local, remote): (Local, Remote)) -> Ticket {
+    fn post<S: Sharing>(
+        &self,
+        queue: &mut Queue<'_, S>,
+        count: u32,
+        (local, remote): (Local, Remote),
+    ) -> Ticket {
         let mut batch = queue.batch(count, NOW).expect("room");
         for _ in 1..count {
             let _ = batch.post(Wqe::write(local, remote)).expect("room");
@@ -100,7 +106,17 @@ impl Rig {
     /// Nanoseconds that the engine takes for one of `group` writes of `bytes` bytes under one doorbell, and
     /// the same with its posting: the medians of `laps` such groups.
     fn stream(&self, laps: u32, group: u32, bytes: u32) -> (f64, f64) {
-        let mut queue = self.queue();
+        self.stream_by(self.queue::<Exclusive>(), laps, group, bytes)
+    }
+
+    /// The same by a queue that is open.
+    fn stream_by<S: Sharing>(
+        &self,
+        mut queue: Queue<'_, S>,
+        laps: u32,
+        group: u32,
+        bytes: u32,
+    ) -> (f64, f64) {
         let (mut engine, mut all) = (Samples::default(), Samples::default());
         let write = self.write(bytes);
         for _ in 0..laps {
@@ -119,8 +135,9 @@ impl Rig {
 /// What is measured in one go.
 type Part = (&'static str, fn(u32) -> Vec<Row>);
 
-const PARTS: [Part; 3] = [
+const PARTS: [Part; 4] = [
     ("engine: 8-byte writes", small_writes),
+    ("engine: traced 8-byte writes", traced_writes),
     ("engine: 1 MiB writes", large_writes),
     ("engine: many queues", many_queues),
 ];
@@ -143,6 +160,34 @@ fn small_writes(repetitions: u32) -> Vec<Row> {
     vec![
         Row::new("engine: unsignalled 8-byte writes", "M/s", &engine).goal(Goal::AtLeast(5.0)),
         Row::new("engine: the same with posting", "M/s", &all),
+    ]
+}
+
+/// Writes one at a time, each with a doorbell of its own, by a queue with a trace and by one without.
+fn traced_writes(repetitions: u32) -> Vec<Row> {
+    // Of each write a doorbell, a completion, and perhaps a reservation.
+    let memory = TraceMemory::new(Placement::Host, 4 * SINGLES as usize);
+    let mut memory = memory.expect("memory of the host");
+    let rig = Rig::new(1, 4096);
+    let (mut with, mut without) = (Samples::default(), Samples::default());
+    for repetition in 0..=repetitions {
+        memory.clear().expect("memory of the host");
+        let mut queue = rig.queue::<Traced<'_, Exclusive>>();
+        queue.trace_into(memory.buffer());
+        let (_, traced) = rig.stream_by(queue, SINGLES, 1, 8);
+        let (_, untraced) = rig.stream(SINGLES, 1, 8);
+        assert_eq!(memory.lost().expect("memory of the host"), 0);
+        // The first round warms up.
+        if repetition > 0 {
+            with.push(traced);
+            without.push(untraced);
+        }
+    }
+    let ratio = with.over(&without);
+    vec![
+        Row::new("engine: a WQE with posting, one at a time", "ns", &without),
+        Row::new("engine: the same, traced", "ns", &with),
+        Row::new("engine: traced / untraced", "x", &ratio).goal(Goal::AtMost(1.05)),
     ]
 }
 

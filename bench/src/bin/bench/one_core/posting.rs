@@ -12,10 +12,12 @@ use warpbell::{
     CompletionKind, CompletionMember, CompletionParts, CompletionQueueHandle, CompletionQueueParts,
     CompletionQueueState, CompletionSlot, Deadline, DoorbellPage, Exclusive, FenceReach, GpuShared,
     QueueState, RingBlock, SendDoorbell, SendParts, SendQueue, SendQueueHandle, Sharing, Thread,
-    Ticket, Word32, Word64,
+    Ticket, Traced, Word32, Word64,
 };
 use warpbell_bench::filter::Filter;
 use warpbell_bench::samples::{Goal, Row, Samples, timed};
+use warpbell_host_init::Placement;
+use warpbell_host_init::trace::TraceMemory;
 
 const DEPTH_LOG2: u8 = 10;
 const DEPTH: usize = 1 << DEPTH_LOG2;
@@ -29,6 +31,7 @@ const POLLS: u32 = 64;
 /// Names of the cases that a ratio or a goal is about.
 const BY_HAND: &str = "post: straight-line by hand";
 const POST: &str = "post: Exclusive, Thread";
+const TRACED: &str = "post: Exclusive, Thread, traced";
 const POLL: &str = "poll: Exclusive, Thread";
 const POLL_COLLAPSED: &str = "poll: Exclusive, Thread, collapsed";
 const POLL_COMMON: &str = "poll: Exclusive, Thread, completion queue in common";
@@ -192,13 +195,32 @@ fn one_by_one<'a, S: Sharing + 'a>(rig: &'a Rig, name: &'static str) -> Lane<'a>
     Lane::new(name, move || {
         repetition(rig, &mut next, |first| {
             // Where a kernel has it: in the function that posts.
-            let mut queue = open::<S>(rig);
-            for number in first..first.wrapping_add(GROUP) {
-                let (local, remote) = request(number);
-                let posted = queue.try_post(Wqe::write(local, remote));
-                assert!(posted.is_ok(), "a full queue");
-            }
+            post_group(&mut open::<S>(rig), first);
         })
+    })
+}
+
+#[inline(always)]
+fn post_group<S: Sharing>(queue: &mut SendQueue<'_, S, Thread>, first: u32) {
+    for number in first..first.wrapping_add(GROUP) {
+        let (local, remote) = request(number);
+        let posted = queue.try_post(Wqe::write(local, remote));
+        assert!(posted.is_ok(), "a full queue");
+    }
+}
+
+/// As [`one_by_one`], with a trace. Its memory holds the events of a repetition, and is used again by the next one.
+fn traced<'a>(rig: &'a Rig, mut memory: TraceMemory) -> Lane<'a> {
+    let mut next = 0;
+    Lane::new(TRACED, move || {
+        memory.clear().expect("memory of the host");
+        let measured = repetition(rig, &mut next, |first| {
+            let mut queue = open::<Traced<'_, Exclusive>>(rig);
+            queue.trace_into(black_box(memory.buffer()));
+            post_group(&mut queue, first);
+        });
+        assert_eq!(memory.lost().expect("memory of the host"), 0);
+        measured
     })
 }
 
@@ -348,8 +370,11 @@ fn poll_common(common: &Common) -> Lane<'_> {
 
 /// All of it that is wanted; a ratio where both of its ways are.
 pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
-    let rigs: [Rig; 5] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
-    let [a, b, c, d, e] = &rigs;
+    let rigs: [Rig; 6] = std::array::from_fn(|_| Rig::new(CompletionKind::Ordinary));
+    let [a, b, c, d, e, f] = &rigs;
+    // Each view of a lap ends within a chunk, and has a few events beside its posts.
+    let events = (LAPS * 2 * GROUP) as usize;
+    let memory = TraceMemory::new(Placement::Host, events).expect("memory of the host");
     let kinds = [CompletionKind::Ordinary, CompletionKind::Collapsed];
     let polled = [kinds, kinds].concat();
     let polled: Vec<_> = polled.into_iter().map(Rig::new).collect();
@@ -357,6 +382,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     let mut lanes = [
         by_hand(a),
         one_by_one::<Exclusive>(b, POST),
+        traced(f, memory),
         in_batches::<Exclusive>(c, "post: Exclusive, Thread, batch of 32"),
         one_by_one::<GpuShared>(d, "post: GpuShared, Thread"),
         in_batches::<GpuShared>(e, "post: GpuShared, Thread, batch of 32"),
@@ -398,6 +424,7 @@ pub fn measure(repetitions: u32, filter: &Filter) -> Vec<Row> {
     }
     for (lane, other, short, goal) in [
         (POST, BY_HAND, "by hand", 1.15),
+        (TRACED, POST, "untraced", 1.05),
         (POLL, POLL_COLLAPSED, "collapsed", 1.02),
         (POLL_COMMON, POLL, "its own", 2.0),
         (POLL_SHARED, POLL_SHARED_COLLAPSED, "collapsed", 1.02),

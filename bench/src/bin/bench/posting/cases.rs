@@ -15,6 +15,21 @@ pub enum Way {
     ExclusiveBatch,
     ExclusiveInline,
     ExclusiveSignal,
+    TracedThread,
+    TracedWarp,
+    TracedGpuThread,
+}
+
+impl Way {
+    /// The same without a trace, if it has one.
+    pub const fn untraced(self) -> Option<Self> {
+        match self {
+            Self::TracedThread => Some(Self::ExclusiveThread),
+            Self::TracedWarp => Some(Self::ExclusiveWarp),
+            Self::TracedGpuThread => Some(Self::GpuThread),
+            _ => None,
+        }
+    }
 }
 
 /// A kernel that posts by hand.
@@ -32,6 +47,8 @@ pub enum Wanted {
     Ratio(f64),
     /// At most so many cycles a WQE.
     Cycles(f64),
+    /// At most so many cycles a WQE more than the floor of the same run.
+    More(f64),
     /// At least so many million WQEs a second.
     Rate(f64),
 }
@@ -108,7 +125,7 @@ impl Case {
     /// The floor's kernel: as many threads post together.
     pub fn hand(&self) -> Hand {
         match self.way {
-            Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp => Hand::Warp,
+            Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp | Way::TracedWarp => Hand::Warp,
             Way::ExclusiveBlock => Hand::Block,
             _ => Hand::Thread,
         }
@@ -116,12 +133,16 @@ impl Case {
 
     /// Whether one thread, or one that posts together with others, has each queue to itself.
     pub fn is_alone(&self) -> bool {
-        let together = match self.hand() {
+        self.shape.threads_per_queue == self.together()
+    }
+
+    /// How many threads post together.
+    pub fn together(&self) -> u32 {
+        match self.hand() {
             Hand::Thread => 1,
             Hand::Warp => 32,
             Hand::Block => self.shape.grid.threads_per_block,
-        };
-        self.shape.threads_per_queue == together
+        }
     }
 
     const fn want(self, wanted: Wanted) -> Self {
@@ -145,7 +166,7 @@ impl Case {
 
 /// All ways, on a GPU with so many SMs.
 pub fn all(multiprocessors: u32) -> Vec<Case> {
-    use Wanted::{Cycles, Rate, Ratio};
+    use Wanted::{Cycles, More, Rate, Ratio};
     use Way as W;
     let warp = Shape::new(1, 32, 32);
     let block = |threads| Shape::new(1, threads, threads);
@@ -154,6 +175,23 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
         case("thread, exclusive", W::ExclusiveThread, ONE)
             .want(Ratio(1.08))
             .want_without(Ratio(1.08)),
+        case("thread, exclusive, traced / untraced", W::TracedThread, ONE)
+            .want(More(60.0))
+            .want_without(More(60.0)),
+        case(
+            "thread, GPU-shared, traced / untraced",
+            W::TracedGpuThread,
+            ONE,
+        )
+        .want(More(60.0))
+        .want_without(More(60.0)),
+        // For a warp's 32 WQEs there is one event.
+        case(
+            "warp, one doorbell, exclusive, traced / untraced",
+            W::TracedWarp,
+            warp,
+        )
+        .want(More(60.0 / 32.0)),
         case("thread, block-shared", W::BlockThread, ONE),
         case("thread, GPU-shared", W::GpuThread, ONE)
             .want(Cycles(2050.0))

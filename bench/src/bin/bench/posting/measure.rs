@@ -1,16 +1,18 @@
 //! Posting: each way of it, in each place and scope, and its floor.
 
+use warpbell::trace::{CHUNK, Event, Kind};
 use warpbell::{FenceReach, SendDoorbell, Slice};
 use warpbell_bench::samples::{Samples, values};
+use warpbell_host_init::trace::TraceMemory;
 use warpbell_host_init::{Entry, Grid, Launch, Shared, entry};
 use warpbell_hw_tests::here;
 use warpbell_kernels::bare::{Bare, bare_block, bare_thread, bare_warp};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::posting::{
-    Ahead, ClockRate, Posting, Span, posting_block_thread, posting_block_warp, posting_clock_rate,
-    posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
+    Ahead, ClockRate, Posting, Span, TracedPosting, posting_block_thread, posting_block_warp,
+    posting_clock_rate, posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
     posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread,
-    posting_gpu_warp,
+    posting_gpu_warp, posting_traced_gpu_thread, posting_traced_thread, posting_traced_warp,
 };
 
 use super::cases::{Case, Hand, Shape, Way};
@@ -101,7 +103,10 @@ impl Effort {
     fn row(&self, case: &Case, rig: &Rig, place: Place) -> Result<Line, String> {
         let [mut ours, mut floor] = [(); 2].map(|()| Samples::default());
         for repetition in 0..=self.repetitions {
-            let floored = self.floor(case, rig, place)?;
+            let floored = match case.way.untraced() {
+                Some(way) => self.once(&Case { way, ..*case }, rig, place)?,
+                None => self.floor(case, rig, place)?,
+            };
             let posted = self.once(case, rig, place)?;
             // The first round warms up.
             if repetition > 0 {
@@ -164,25 +169,54 @@ impl Effort {
             span: timing.span(),
             outcome: &outcome,
         };
-        let entry: Entry<unsafe fn(_)> = match case.way {
-            Way::ExclusiveThread => entry!(posting_exclusive_thread),
-            Way::ExclusiveWarp => entry!(posting_exclusive_warp),
-            Way::ExclusiveBlock => entry!(posting_exclusive_block),
-            Way::BlockThread => entry!(posting_block_thread),
-            Way::BlockWarp => entry!(posting_block_warp),
-            Way::GpuThread => entry!(posting_gpu_thread),
-            Way::GpuWarp => entry!(posting_gpu_warp),
-            Way::ExclusiveBatch => entry!(posting_exclusive_batch),
-            Way::ExclusiveInline => entry!(posting_exclusive_inline),
-            Way::ExclusiveSignal => entry!(posting_exclusive_signal),
-        };
-        // SAFETY: the rig made the places, which outlive the launch.
-        let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
-        here::run(here::kernels(), &launch)?;
+        if case.way.untraced().is_some() {
+            self.run_traced(case, parameters)?;
+        } else {
+            let entry = entry(case.way);
+            // SAFETY: the rig made the places, which outlive the launch.
+            let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
+            here::run(here::kernels(), &launch)?;
+        }
         outcome.result().map_err(words)?;
         let end = place.lap.posted() + u64::from(posts * shape.wqes_per_post());
         self.check(case.name, rig, place, shape, end)?;
         Ok(timing.cycles_per_wqe(self, shape, posts))
+    }
+
+    /// Posts with a trace, and counts its events.
+    fn run_traced(&self, case: &Case, posting: Posting<'_>) -> Result<(), String> {
+        let shape = &case.shape;
+        let doorbells = u64::from(posting.posts) * u64::from(shape.threads() / case.together());
+        // Beside each doorbell there may be a reservation, and a writer has a chunk that it does not fill.
+        let events = 2 * doorbells as usize + CHUNK * shape.threads() as usize;
+        let placement = here::kernels().placement().of_states();
+        let memory = TraceMemory::new(placement, events).map_err(words)?;
+        let parameters = TracedPosting {
+            posting,
+            trace: memory.buffer(),
+        };
+        let entry: Entry<unsafe fn(_)> = match case.way {
+            Way::TracedWarp => entry!(posting_traced_warp),
+            Way::TracedGpuThread => entry!(posting_traced_gpu_thread),
+            _ => entry!(posting_traced_thread),
+        };
+        // SAFETY: the rig made the places, which outlive the launch; the trace's memory is the kernels' processor's.
+        let launch = unsafe { Launch::new_unsafe(entry, shape.grid, parameters) };
+        here::run(here::kernels(), &launch)?;
+        let (found, lost) = (memory.events(), memory.lost().map_err(words)?);
+        let is_doorbell = |event: &Event| event.kind() == Some(Kind::Publish);
+        let found = found
+            .map_err(words)?
+            .into_iter()
+            .filter(is_doorbell)
+            .count() as u64;
+        match (found, lost) == (doorbells, 0) {
+            true => Ok(()),
+            false => Err(format!(
+                "{}: {found} of {doorbells} doorbells in the trace, {lost} events lost",
+                case.name
+            )),
+        }
     }
 
     /// The same of its floor.
@@ -240,6 +274,22 @@ impl Effort {
                 "{what}, {place:?}: posted up to {end}, rung up to {rung:?}, recorded {recorded:?}"
             )),
         }
+    }
+}
+
+/// The kernel of a way without a trace.
+fn entry(way: Way) -> Entry<unsafe fn(Posting<'_>)> {
+    match way {
+        Way::ExclusiveThread | Way::TracedThread => entry!(posting_exclusive_thread),
+        Way::ExclusiveWarp | Way::TracedWarp => entry!(posting_exclusive_warp),
+        Way::ExclusiveBlock => entry!(posting_exclusive_block),
+        Way::BlockThread => entry!(posting_block_thread),
+        Way::BlockWarp => entry!(posting_block_warp),
+        Way::GpuThread | Way::TracedGpuThread => entry!(posting_gpu_thread),
+        Way::GpuWarp => entry!(posting_gpu_warp),
+        Way::ExclusiveBatch => entry!(posting_exclusive_batch),
+        Way::ExclusiveInline => entry!(posting_exclusive_inline),
+        Way::ExclusiveSignal => entry!(posting_exclusive_signal),
     }
 }
 

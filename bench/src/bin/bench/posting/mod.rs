@@ -9,7 +9,8 @@
 //! No NIC takes part in the first two. A figure is the time from the first thread's start to the last thread's end,
 //! over the WQEs of all: in cycles of the SM (clock64) where all threads are in one block, and else in nanoseconds of
 //! the GPU's clock (globaltimer), converted by the rate of the SM's clock that is measured at the beginning. The floor
-//! is the same stores and fences by hand, in the same run, alternating with what is compared.
+//! is the same stores and fences by hand, in the same run, alternating with what is compared. That of a way with a trace is
+//! the same way without one.
 //!
 //! The steady lap begins with a full ring. Where one thread or group has a queue, the CQE tells of room for the next 64
 //! doorbells at a time, so that the credit check looks at it again and again; where many threads share one, all of the

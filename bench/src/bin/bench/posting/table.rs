@@ -39,7 +39,7 @@ pub struct Line {
     pub wqes: u64,
     /// Cycles for each of them.
     pub cycles: Figures,
-    /// The same by hand, or of a collapsed queue where the case says so.
+    /// The same by hand, or without a trace or of a collapsed queue where the case says so.
     pub floor: Option<Figures>,
     /// Cycles over those by hand, repetition by repetition; the median.
     pub ratio: Option<f64>,
@@ -62,6 +62,11 @@ impl Line {
                 self.ratio.is_some_and(|ratio| ratio <= limit),
             ),
             Wanted::Cycles(limit) => (format!("<= {limit}"), self.cycles.median <= limit),
+            Wanted::More(limit) => (
+                format!("<= floor + {limit}"),
+                self.floor
+                    .is_some_and(|floor| self.cycles.median <= floor.median + limit),
+            ),
             Wanted::Rate(limit) => (format!(">= {limit} M/s"), self.million_a_second >= limit),
         };
         (self.wanted, self.reached) = (Some(words), Some(reached));
