@@ -28,6 +28,8 @@ mod notify;
 mod pingpong;
 #[path = "../receive.rs"]
 mod receive;
+#[path = "../trace.rs"]
+mod trace;
 #[path = "../trigger.rs"]
 mod trigger;
 #[path = "../two_processes.rs"]
