@@ -50,8 +50,10 @@ const SCAPY_TEST: &str = "scapy::fresh_packets_agree";
 const SIMGRID_TEST: &str = "judge::simgrid_agrees";
 /// That of the command `warpbell` that needs promtool.
 const PROMTOOL_TEST: &str = "metrics::promtool_agrees";
+/// That of [`HOST_INIT`] that has Perfetto read a trace.
+const PERFETTO_TEST: &str = "trace::perfetto_agrees";
 /// What [`Step::Proofs`] runs, which installs the tools.
-const JUDGED: [&str; 3] = [SCAPY_TEST, SIMGRID_TEST, PROMTOOL_TEST];
+const JUDGED: [&str; 4] = [SCAPY_TEST, SIMGRID_TEST, PROMTOOL_TEST, PERFETTO_TEST];
 /// Tests that take most of a minute: of programs that must not compile, for which all dependencies are checked in a folder of
 /// their own, of ranks on other hosts, which wait for silence, and of many rounds over wires that lose packets.
 const LONG: [&str; 3] = ["refused::", "other_hosts::", "thousand_rounds::"];
@@ -334,9 +336,10 @@ impl Steps<'_> {
             .args(["--test", TESTS, "--", "--ignored"])
             .args(JUDGED)
             .env("WARPBELL_SCAPY", tools::scapy_python(self.workspace))
+            .env("WARPBELL_PERFETTO", tools::perfetto_python(self.workspace))
             .env("WARPBELL_PROMTOOL", unpacked::promtool(self.workspace));
         report.tests(
-            "scapy, SimGrid and promtool",
+            "scapy, SimGrid, promtool and Perfetto",
             &self.capture(command, BUILD_DEADLINE)?,
         );
         Ok(())

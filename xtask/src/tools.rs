@@ -27,6 +27,8 @@ const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 const MDBOOK_VERSION: &str = "0.5.4";
 /// The package of PyPI that the fixed packets of `roce` were built with.
 const SCAPY: &str = "scapy==2.8.0";
+/// The package of PyPI with the messages of Perfetto's traces.
+const PERFETTO: &str = "perfetto==0.59.1";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -144,6 +146,8 @@ pub enum Tool {
     Pyverbs,
     /// Builds RoCE packets, as a judge of ours.
     Scapy,
+    /// Reads traces, as a judge of ours.
+    Perfetto,
     /// UCX's programs and headers.
     Ucx,
     /// Reads captured packets.
@@ -198,6 +202,7 @@ impl Tool {
             Self::Perftest => "perftest".into(),
             Self::Pyverbs => "python3-pyverbs".into(),
             Self::Scapy => SCAPY.replace("==", " "),
+            Self::Perfetto => PERFETTO.replace("==", " "),
             Self::Ucx => "libucx-dev".into(),
             Self::Tshark => "tshark".into(),
             Self::SimGrid => SIMGRID_PACKAGE.into(),
@@ -334,6 +339,11 @@ impl<'a> Toolbox<'a> {
                 &["-c", "import scapy"],
             )
             .is_some(),
+            Tool::Perfetto => probe(
+                self.command(perfetto_python(self.workspace)),
+                &["-c", "import perfetto"],
+            )
+            .is_some(),
             Tool::Tshark => Path::new(TSHARK).is_file(),
             Tool::SimGrid => Path::new(SIMGRID).is_file(),
             Tool::Ucx => Path::new(UCX_PERFTEST).is_file() && Path::new(UCP_HEADER).is_file(),
@@ -368,6 +378,9 @@ impl<'a> Toolbox<'a> {
                 self.pip_install(&ptxas_folder(self.workspace), &[package])
             }
             Tool::Scapy => self.pip_install(&scapy_folder(self.workspace), &[SCAPY.into()]),
+            Tool::Perfetto => {
+                self.pip_install(&perfetto_folder(self.workspace), &[PERFETTO.into()])
+            }
             Tool::Llvm => LLVM_PACKAGES
                 .iter()
                 .try_for_each(|package| self.apt_get(package)),
@@ -645,6 +658,15 @@ fn scapy_folder(workspace: &Workspace) -> PathBuf {
 /// The Python that finds scapy.
 pub fn scapy_python(workspace: &Workspace) -> PathBuf {
     scapy_folder(workspace).join("bin/python")
+}
+
+fn perfetto_folder(workspace: &Workspace) -> PathBuf {
+    tools_folder(workspace).join("perfetto")
+}
+
+/// The Python that finds Perfetto's messages.
+pub fn perfetto_python(workspace: &Workspace) -> PathBuf {
+    perfetto_folder(workspace).join("bin/python")
 }
 
 fn ptxas_folder(workspace: &Workspace) -> PathBuf {

@@ -197,3 +197,55 @@ fn a_full_trace_counts_what_is_lost() {
     assert!(whole.events().any(|(_, event)| event.qpn().get() == qpn));
     assert_eq!(whole.lost(), 0);
 }
+
+/// Perfetto's own messages read the file, and find each event. `WARPBELL_PERFETTO` names a Python that has them.
+#[cfg(feature = "perfetto")]
+#[test]
+#[ignore = "needs a Python with perfetto, which WARPBELL_PERFETTO names"]
+fn perfetto_agrees() {
+    use std::collections::BTreeMap;
+
+    const WRITES: u32 = 500;
+    let python = std::env::var_os("WARPBELL_PERFETTO").expect("WARPBELL_PERFETTO names a Python");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/perfetto_counts.py");
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("{}.perfetto-trace", std::process::id()));
+    let (recording, _) = traced(entry!(one_by_one), Grid::ONE_THREAD, WRITES, 100_000);
+    recording.write_perfetto(&file).unwrap();
+    let output = std::process::Command::new(python)
+        .arg(script)
+        .arg(&file)
+        .output();
+    let output = output.unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let line = |line: &str| {
+        let (what, count) = line.rsplit_once(' ').unwrap();
+        (what.to_owned(), count.parse::<usize>().unwrap())
+    };
+    let found: BTreeMap<_, _> = printed.lines().map(line).collect();
+
+    let mut expected = BTreeMap::new();
+    let mut expect = |what: String| *expected.entry(what).or_insert(0) += 1;
+    for (_, event) in recording.events() {
+        let kind = event.kind().unwrap();
+        match kind {
+            Kind::Publish => expect("TYPE_SLICE_BEGIN Publish".into()),
+            // No ring is full: each write is waited for.
+            Kind::WaitBegin => expect("TYPE_SLICE_BEGIN Wait".into()),
+            Kind::WaitEnd => expect("TYPE_SLICE_END -".into()),
+            _ => expect(format!("TYPE_INSTANT {kind:?}")),
+        }
+        if kind == Kind::Completion {
+            // Each ends the slice of its write.
+            expect("TYPE_SLICE_END -".into());
+        }
+        if matches!(kind, Kind::Publish | Kind::Completion) {
+            expect("TYPE_COUNTER -".into());
+        }
+    }
+    assert_eq!(found, expected);
+    assert_eq!(found["TYPE_SLICE_BEGIN Publish"], WRITES as usize);
+}

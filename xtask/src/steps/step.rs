@@ -56,7 +56,7 @@ impl Step {
                 "unit, integration and documentation tests (with --full, those of bench and papers, too)"
             }
             Self::Proofs => {
-                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy, SimGrid agrees with simulated clusters, and promtool with the metrics"
+                "layouts and commands are those of rdma-core's and the kernel's headers, RoCE packets those of scapy, SimGrid agrees with simulated clusters, promtool with the metrics, and Perfetto with traces"
             }
             Self::Programs => {
                 "unmodified programs run on the preloaded device, each a row of a table"
@@ -152,6 +152,7 @@ impl Step {
             Self::Clippy => &[Tool::Clippy],
             Self::Proofs => &[
                 Tool::Scapy,
+                Tool::Perfetto,
                 Tool::SimGrid,
                 Tool::Promtool,
                 Tool::CxxCompiler,
