@@ -95,6 +95,9 @@ fn events<S: Sharing>() {
         for _ in 4..12 {
             let _ = queue.try_post(Wqe::nop()).unwrap();
         }
+        let seen = memory.kinds().len();
+        assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::NoRoom));
+        assert_eq!(memory.kinds().len(), seen, "a look is no wait");
         assert_eq!(queue.post(Wqe::nop(), SOON), Err(PostError::Deadline));
         let found = memory.kinds().split_off(first.len());
         let published = found.iter().filter(|(kind, _)| *kind == Kind::Publish);

@@ -1,12 +1,20 @@
 //! Traces of kernels and their NIC.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
+use warpbell::trace::Trace as _;
 use warpbell::trace::{Buffer, CHUNK, Event, Kind, Span};
-use warpbell::wqe::{Local, Remote, Wqe};
+use warpbell::wqe::{Local, QpNumber, Remote, Wqe};
 use warpbell::{Deadline, Exclusive, GpuShared, SendQueueHandle, Traced, Warp, kernel, thread};
+use warpbell_host_init::cuda::Module;
+use warpbell_host_init::soft::SoftOptions;
 use warpbell_host_init::trace::{Recording, Trace};
-use warpbell_host_init::{Access, Entry, Grid, Launch, Node, QueuePairConfig, entry};
+use warpbell_host_init::{
+    Access, Entry, Error, Grid, Kernels, Launch, Nic, Node, QueuePairConfig, entry,
+};
+
+use crate::fake::{module, with_fake};
 
 const LIMIT: Deadline = Deadline::after_ms(300_000);
 
@@ -196,6 +204,61 @@ fn a_full_trace_counts_what_is_lost() {
     }
     assert!(whole.events().any(|(_, event)| event.qpn().get() == qpn));
     assert_eq!(whole.lost(), 0);
+}
+
+/// A GPU's clock of another rate is brought to the host's, and a GPU's memory is read.
+#[test]
+fn a_gpus_events_are_on_the_hosts_clock() {
+    with_fake("trace::a_gpus_events_are_on_the_hosts_clock", "", || {
+        let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = || now().unwrap().as_nanos() as u64;
+        let trace = Trace::start(&gpu(), 1, 100).unwrap();
+        // The fake GPU's memory is the host's.
+        let writer = trace.buffer(0).writer();
+        let mut times = Vec::new();
+        for value in 0..50 {
+            let before = now();
+            writer.record_at(fake_time(), Kind::Publish, QpNumber::MAX, value);
+            times.push((before, now()));
+        }
+        let recording = trace.stop().unwrap();
+        let [kernels] = recording.sources() else {
+            panic!("no NIC was opened: {recording:?}");
+        };
+        let values = kernels.events().iter().map(|(_, event)| event.value());
+        assert!(values.eq(0..50));
+        // Each clock may be off, and the system's is read beside another one.
+        let error = kernels.clock_error_ns() + 1_000_000;
+        for ((time, _), (before, after)) in kernels.events().iter().zip(times) {
+            let range = before - error..after + error;
+            assert!(range.contains(time), "{time} in {range:?}");
+        }
+    });
+}
+
+#[test]
+fn a_gpu_that_does_not_tell_its_time_is_an_error() {
+    let name = "trace::a_gpu_that_does_not_tell_its_time_is_an_error";
+    with_fake(name, "mute", || {
+        let refused = Trace::start(&gpu(), 1, 100);
+        assert!(matches!(refused, Err(Error::NoClock)), "{refused:?}");
+    });
+}
+
+/// A fake GPU, with a NIC on the host.
+fn gpu() -> Node {
+    let module: &Module = Box::leak(Box::new(module()));
+    Node::new(Kernels::Gpu(module), Nic::Soft(SoftOptions::default())).unwrap()
+}
+
+/// What the fake GPU's clock shows.
+fn fake_time() -> u64 {
+    // SAFETY: nothing runs when it is loaded, and the function is declared so there.
+    unsafe {
+        let driver = libloading::Library::new("libcuda.so.1").unwrap();
+        let time = driver.get::<extern "C" fn() -> u64>(b"fakeTime\0");
+        time.unwrap()()
+    }
 }
 
 /// Perfetto's own messages read the file, and find each event. `WARPBELL_PERFETTO` names a Python that has them.
