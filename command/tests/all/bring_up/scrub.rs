@@ -79,7 +79,9 @@ fn telling() -> impl Strategy<Value = String> {
     let mac = any::<[u8; 6]>().prop_map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
     let groups =
         any::<[u16; 8]>().prop_map(|gid| gid.map(|group| format!("{group:04x}")).join(":"));
+    let short = any::<[u16; 2]>().prop_map(|[one, other]| format!("fd00::{one:x}:{other:x}"));
     prop_oneof![
+        short,
         any::<u32>().prop_map(|bits| Ipv4Addr::from(bits).to_string()),
         any::<u128>().prop_map(|bits| Ipv6Addr::from(bits).to_string()),
         groups,
