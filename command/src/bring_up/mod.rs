@@ -31,6 +31,15 @@ pub use options::BringUp;
 
 /// The signal of the kernel's that ends a process when memory is short.
 const KILLED: i32 = 9;
+/// What makes a program a rank.
+const RANK: [&str; 6] = [
+    "WARPBELL_RANK",
+    "WARPBELL_SIZE",
+    "WARPBELL_LOCAL_RANK",
+    "WARPBELL_ROOT",
+    "WARPBELL_BIND",
+    "WARPBELL_SECRET",
+];
 const NEWER_COPY: &str =
     "The program may be of another version than this one. Copy the whole folder again.";
 
@@ -142,7 +151,10 @@ impl BringUp {
         scrub.programs(&programs.to_string_lossy());
         scrub.name(Kind::Host, &host_name());
         let address = self.address.as_deref();
-        let address = address.map(|address| address.split(':').next().unwrap_or(address));
+        let address = address.map(|address| match address.split_once(':') {
+            Some((host, port)) if !port.contains(':') => host,
+            _ => address,
+        });
         for name in self.node.as_deref().into_iter().chain(address) {
             let (user, host) = name.rsplit_once('@').unwrap_or(("", name));
             scrub.name(Kind::User, user);
@@ -305,6 +317,11 @@ impl<'a> Run<'a> {
         self.screen.begin(step, &call);
         let mut command = Command::new(&call.program);
         command.args(&call.arguments);
+        // This program may itself run as a rank of a launcher's. The programs that it runs are none.
+        for variable in RANK {
+            command.env_remove(variable);
+        }
+        command.env("WARPBELL_LAUNCHER", "hand");
         let deadline = Duration::from_secs(self.plan.options.deadline);
         let ran = child::run(&mut command, deadline);
         let seconds = Some(ran.took.as_millis() as f64 / 1e3);

@@ -380,32 +380,38 @@ fn demo(bench: &Bench) -> Result<(), String> {
     }
 }
 
-/// By ssh from one node to the other, and over RoCE v2. A node that is not there fails the step.
+/// By ssh from one node to the other, and over RoCE v2. A node that is not there fails the step. Then each node on its own.
 fn bring_up(bench: &Bench) -> Result<(), String> {
-    let options = [
-        "bring-up",
-        "--quick",
-        "--nic=soft",
-        "--steps=cpu,two-nodes",
-        "--json",
+    let options = ["bring-up", "--quick", "--nic=soft", "--json"];
+    let document = |finished: &Finished| -> Result<Value, String> {
+        serde_json::from_str(&finished.stdout)
+            .map_err(|error| format!("{error}:\n{}", finished.account()))
+    };
+    let between = [
         "--names",
+        "--steps=cpu,two-nodes",
+        "--address",
+        "10.79.0.1",
+        "--node",
     ];
-    let address = ["--address", "10.79.0.1", "--node"];
     for (node, status, verdict, words) in [
         ("10.79.0.2", 0, "passed", "every byte verified"),
         ("10.79.0.99", 1, "failed", "ssh: connect to host 10.79.0.99"),
     ] {
-        let arguments = [&options[..], &address, &[node]].concat();
-        let finished = bench.run_on_node(WARPBELL, &arguments)?;
-        let finished = check(finished, status, &[words])?;
-        let document: Value = serde_json::from_str(&finished.stdout)
-            .map_err(|error| format!("{error}:\n{}", finished.account()))?;
-        let verdicts = [0, 1].map(|step| &document["steps"][step]["verdict"]);
-        if verdicts != ["passed", verdict] {
+        let arguments = [&options[..], &between, &[node]].concat();
+        let finished = check(bench.run_on_node(WARPBELL, &arguments)?, status, &[words])?;
+        let steps = &document(&finished)?["steps"];
+        if [0, 1].map(|step| &steps[step]["verdict"]) != ["passed", verdict] {
             return Err(finished.account());
         }
     }
-    Ok(())
+    let arguments = program(&[&[WARPBELL], &options[..], &["--steps=cpu"]].concat());
+    let finished = says(bench, 0, &[&["--json"], &*arguments].concat(), &[])?;
+    let ranks = &document(&finished)?["ranks"];
+    match [0, 1].map(|rank| &ranks[rank]["output"]["answer"]) {
+        [Value::String(_), Value::String(_)] => Ok(()),
+        _ => Err(finished.account()),
+    }
 }
 
 fn two_at_once(bench: &Bench) -> Result<(), String> {

@@ -71,6 +71,8 @@ fn reports_have_no_names_unless_asked_for() {
     let options = [
         "--node",
         "alice@node7.example.org",
+        "--address",
+        "fd00::99",
         "--html",
         page.to_str().unwrap(),
     ];
@@ -91,6 +93,7 @@ fn reports_have_no_names_unless_asked_for() {
         "node7",
         "example.org",
         "10.20.30.40",
+        "fd00::99",
         "fe80:",
         "bob",
         &folder_name,
@@ -108,6 +111,7 @@ fn reports_have_no_names_unless_asked_for() {
     let command = step(&value, "two-nodes")["command"].as_str().unwrap();
     let launch = "<programs>/warpbell-launch -n 2 --hosts <host-1>,<user-1>@<host-2> ";
     assert!(command.starts_with(launch), "{command}");
+    assert!(command.contains("--address <address-3> "), "{command}");
     let text = document(&["--names"]);
     for word in telling {
         assert!(text.contains(word), "no {word} in {text}");

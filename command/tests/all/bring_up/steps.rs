@@ -177,6 +177,34 @@ fn benchmarks_and_suite_run_at_the_best_place_that_has_passed() {
     );
 }
 
+/// As under `cargo xtask flash`, which starts each program as a rank.
+#[test]
+fn programs_of_a_bring_up_that_is_a_rank_are_none() {
+    let folder = Folder::new();
+    let names = [
+        "RANK",
+        "SIZE",
+        "LOCAL_RANK",
+        "ROOT",
+        "BIND",
+        "SECRET",
+        "LAUNCHER",
+        "WIRE",
+    ];
+    let shown = names.map(|name| format!("$WARPBELL_{name}")).join(":");
+    folder.script("demo", &format!("echo \"{shown} every byte verified\""));
+    let mut command = folder.command(&["--json", "--steps", "cpu"]);
+    for name in names {
+        command.env(format!("WARPBELL_{name}"), "1");
+    }
+    let (status, stdout, _) = super::output(&mut command);
+    let document: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    // Users choose wires.
+    let expected = "::::::hand:1 every byte verified";
+    assert_eq!(status, Some(0));
+    assert_eq!(step(&document, "cpu")["output"], json!([expected]));
+}
+
 /// A suite without what it needs says so, and succeeds.
 #[test]
 fn a_program_that_skips_all_has_proven_nothing() {
