@@ -97,6 +97,16 @@ impl StepReport {
     }
 }
 
+impl StepReport {
+    /// Why it did not pass, in its program's words if there are any.
+    fn cause(&self) -> Option<&str> {
+        let why = self.why.as_deref()?;
+        let mut lines = self.output.iter().rev();
+        let own = lines.find_map(|line| line.strip_prefix("error: "));
+        Some(own.unwrap_or(why).trim_end_matches('.'))
+    }
+}
+
 impl Verdict {
     /// Its word.
     pub fn word(self) -> &'static str {
@@ -141,7 +151,7 @@ pub fn answer(steps: &[StepReport], nic: &Nic) -> String {
         nic => {
             let first = [Step::Cpu, Step::GpuHostMemory, Step::GpuMemory];
             let mut open = first.into_iter().filter_map(find);
-            let open = open.find_map(|report| Some((report.step.name(), report.why.as_ref()?)));
+            let open = open.find_map(|report| Some((report.step.name(), report.cause()?)));
             let why = open.map(|(name, why)| format!(" The step {name}: {why}."));
             let card = match nic {
                 Nic::Software => " The NIC is software, so nothing is proven of a card.",
