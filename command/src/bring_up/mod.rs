@@ -1,7 +1,7 @@
 //! `warpbell bring-up`: shows step by step whether GPU-driven networking works on a machine, and why not.
 //!
-//! Each step runs a program of this project ([`plan`], [`child`]), and judges how it ended. The result is a [`report`], as
-//! lines ([`screen`]), as JSON, or as a page ([`html`]), and [`scrub`] takes names and addresses out of it.
+//! Each step runs a program of this project (`plan`, `child`), and judges how it ended. The result is a `report`, as
+//! lines (`screen`), as JSON, or as a page (`html`), and [`scrub`] takes names and addresses out of it.
 
 mod child;
 mod doctor;
