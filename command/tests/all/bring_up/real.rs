@@ -1,5 +1,5 @@
 //! The real programs, which Cargo builds beside `warpbell` with the workspace. Where they are not built, nothing is tested,
-//! which is said: `cargo test -p warpbell-command` alone builds none of them. The steps `card` and `dist` of
+//! which is said: `cargo test -p warpbell-command` alone builds none of them. The steps `dist` and `flash` of
 //! `cargo xtask test` run them in any case.
 
 use std::path::Path;
