@@ -33,7 +33,7 @@
 //! | `cuda` | GPUs, through the driver's library, which is loaded at run time |
 //! | `ranks` | [`World`]: the processes of a job, started by mpirun, srun, torchrun or `warpbell-launch` |
 //! | `clap` | [`NodeArgs`]: the options of a command line that choose a node |
-//! | `perfetto` | [`trace::Recording::write_perfetto`]: traces as files that Perfetto shows |
+//! | `perfetto` | `trace::Recording::write_perfetto`: traces as files that Perfetto shows |
 //! | `cust` | contexts, streams, modules and buffers of the crate cust |
 //!
 //! The first three are on by default.
