@@ -3,15 +3,18 @@
 mod faults;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use mlx5_wqe::{Completion, Wqe};
+use warpbell::trace::{Event, Kind};
 
 use super::ranks::{Config, Environment, FailedRank, RanksError, Rendezvous, Root};
 use super::*;
 use crate::tests::hand::{Hand, wait};
 use crate::tests::{ALL, PATIENT, bytes_of, region};
+use crate::trace::{Recording, Source, Trace};
 use crate::{MemoryRegion, Nic, Node, QueuePairConfig, RemoteMemory, State};
 
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -153,6 +156,74 @@ fn each_rank_captures_what_it_writes_and_gets() {
         // Both see the 10,000 bytes of each.
         let length = std::fs::metadata(&file).unwrap().len();
         assert!(length > 20_000, "{length} bytes of rank {rank}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// The times of a capture's packets, in nanoseconds since the Unix epoch.
+fn captured(file: &Path) -> Vec<u64> {
+    /// An enhanced packet block: type, length, interface, and the time's two halves.
+    const PACKET: u32 = 6;
+    let bytes = std::fs::read(file).unwrap();
+    let (words, _) = bytes.as_chunks();
+    let words: Vec<_> = words.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+    let (mut at, mut times) = (0, Vec::new());
+    while at < words.len() {
+        if words[at] == PACKET {
+            times.push(u64::from(words[at + 3]) << 32 | u64::from(words[at + 4]));
+        }
+        at += words[at + 1] as usize / 4;
+    }
+    times
+}
+
+/// The first packet of all is captured behind the doorbell that it goes back to, and not behind the event that tells of it.
+#[test]
+fn a_capture_and_a_trace_have_one_clock() {
+    let folder = std::env::temp_dir().join(format!("warpbell-one-clock-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let options = |rank| WorldOptions {
+        capture: Some(folder.clone()),
+        ..over(WireKind::RoceV2)(rank)
+    };
+    let traced = |rank| {
+        let trace = Trace::start(&Node::cpu(), 1, 10_000).unwrap();
+        let ranks = join(20_020, rank, 2);
+        let mut world = World::with(ranks, &trace.node(), &options(rank)).unwrap();
+        let pairs = world.connect(world.others(), &config()).unwrap();
+        exchange(&mut world, &pairs);
+        drop((pairs, world));
+        trace.stop().unwrap()
+    };
+    let recordings = thread::scope(|scope| {
+        let traced = &traced;
+        let ranks = [0, 1].map(|rank| scope.spawn(move || traced(rank)));
+        ranks.map(|rank| rank.join().unwrap())
+    });
+    let first = |recording: &Recording, kinds: &[Kind]| {
+        let is_wanted = |event: &Event| event.kind().is_some_and(|kind| kinds.contains(&kind));
+        let mut events = recording.events();
+        events.find(|(_, event)| is_wanted(event)).unwrap().0
+    };
+    let doorbells = recordings
+        .each_ref()
+        .map(|all| first(all, &[Kind::Doorbell]));
+    let doorbell = doorbells.into_iter().min().unwrap();
+    for (rank, recording) in recordings.iter().enumerate() {
+        assert_eq!(recording.lost(), 0);
+        let event = first(recording, &[Kind::PacketOut, Kind::PacketIn]);
+        let packet = captured(&folder.join(format!("rank-{rank}.pcapng")))[0];
+        // Readings of a clock on a busy machine, and the system's own correction of its clock meanwhile.
+        let mut error = 1_000_000;
+        error += recordings
+            .iter()
+            .flat_map(Recording::sources)
+            .map(Source::clock_error_ns)
+            .sum::<u64>();
+        assert!(
+            doorbell <= packet + error && packet <= event + error,
+            "doorbell {doorbell}, packet {packet}, event {event}"
+        );
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
