@@ -119,8 +119,10 @@ macro_rules! everywhere {
             $test::<Exclusive>();
             $test::<BlockShared>();
             $test::<GpuShared>();
-            $test::<Traced<'_, Exclusive>>();
-            $test::<Traced<'_, GpuShared>>();
+            if cfg!(not(miri)) {
+                $test::<Traced<'_, Exclusive>>();
+                $test::<Traced<'_, GpuShared>>();
+            }
         }
     };
 }

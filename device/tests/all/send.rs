@@ -43,8 +43,11 @@ macro_rules! everywhere {
                 $test::<Exclusive>(kind);
                 $test::<BlockShared>(kind);
                 $test::<GpuShared>(kind);
-                $test::<Traced<'_, Exclusive>>(kind);
-                $test::<Traced<'_, GpuShared>>(kind);
+                // Miri is slow, and the ledger within is the same.
+                if cfg!(not(miri)) {
+                    $test::<Traced<'_, Exclusive>>(kind);
+                    $test::<Traced<'_, GpuShared>>(kind);
+                }
             }
         }
     };
