@@ -44,15 +44,14 @@ fn write(p: Writes<'_>) {
         return;
     };
     queue.trace_into(p.trace);
-    for _ in 0..p.rounds {
-        for _ in 1..p.writes {
-            // While the ring is full, this waits for room.
-            if queue.post(Wqe::write(p.source, p.target), limit).is_err() {
-                return;
-            }
-        }
-        // An error stays in the queue, where the host finds it.
-        if queue.drain(limit).is_err() {
+    for number in 1..=p.rounds * p.writes {
+        // While the ring is full, this waits for room.
+        let write = Wqe::write(p.source, p.target).signalled();
+        let Ok(ticket) = queue.post(write, limit) else {
+            return;
+        };
+        // A round ends with a wait. An error stays in the queue, where the host finds it.
+        if number.is_multiple_of(p.writes) && queue.wait(ticket, limit).is_err() {
             return;
         }
     }
