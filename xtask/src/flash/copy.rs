@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tar::{Builder, Header};
 
+use super::connection::{Connection, quoted, succeeded};
 use super::nodes::Node;
 use super::problem::Problem;
-use super::ssh::{Connection, quoted, succeeded};
 use crate::dist::manifest::{FILE, File, Manifest};
 
 /// How long a copy may take.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::connection::{Connection, succeeded};
 use super::nodes::Node;
 use super::problem::Problem;
-use super::ssh::{Connection, succeeded};
 use crate::run::{Ending, Finished};
 
 /// How long it may take; it has deadlines of its own.

@@ -15,8 +15,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::FlashError;
+use super::connection::{self, Connection, quoted};
 use super::nodes::Node;
-use super::ssh::{self, Connection, quoted};
 use crate::launch::LAUNCHER;
 use crate::run::{self, Ending};
 
@@ -64,7 +64,9 @@ pub fn run(
     write().map_err(FlashError::Private)?;
     let address = match job.address {
         Some(address) => address.to_owned(),
-        None => ssh::address(&nodes[0]).map_err(|problem| FlashError::of(&nodes[0], problem))?,
+        None => {
+            connection::address(&nodes[0]).map_err(|problem| FlashError::of(&nodes[0], problem))?
+        }
     };
     let mut command = Command::new(job.from.join("bin").join(LAUNCHER));
     command

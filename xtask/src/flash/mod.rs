@@ -1,14 +1,16 @@
 //! `cargo xtask flash`: copies the programs to other machines, looks these over, and runs a program there as ranks.
 //!
-//! All goes over OpenSSH's client, with one connection for each node ([`ssh`]), on which a script runs (`node.sh`). A node
+//! Each node has a [`connection`], by [`ssh`] or as steps of a job ([`slurm`]), on which a script runs (`node.sh`). A node
 //! keeps nothing but one folder: `current`, the copy; `work`, where programs run; `lock`, which a flash holds as long as its
 //! connection lives; and a marker, without which nothing is removed.
 
+mod connection;
 mod copy;
 mod doctor;
 mod job;
 mod nodes;
 mod problem;
+mod slurm;
 mod source;
 mod ssh;
 
@@ -28,13 +30,14 @@ use crate::dist::{self, DistError, Target};
 use crate::run::{self, RunError, beside_each_other};
 use crate::say::say;
 use crate::workspace::{Workspace, WorkspaceError};
+use connection::Connection;
 use copy::Present;
 use doctor::Missing;
 use job::{Job, Rank};
 use nodes::{Node, NodesError};
 use problem::Problem;
+use slurm::{Allocation, SlurmError};
 use source::{Source, SourceError};
-use ssh::Connection;
 
 /// Whether Ctrl-C was pressed.
 static STOPPED: AtomicBool = AtomicBool::new(false);
@@ -48,13 +51,18 @@ pub struct Flash {
     /// A file with nodes and their settings, such as nodes.toml
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
+    /// Use the nodes of this Slurm job; outside of a job, make one with these options of salloc, such as
+    /// --slurm="--nodes=2 --partition=gpu". The file of nodes then has only settings
+    #[arg(long, value_name = "OPTIONS", num_args = 0..=1, require_equals = true, default_missing_value = "")]
+    #[arg(conflicts_with = "words")]
+    slurm: Option<String>,
     /// The folder that is copied, with its manifest.json [default: what `cargo xtask dist` builds]
     #[arg(long, value_name = "FOLDER")]
     from: Option<PathBuf>,
     /// How many ranks [default: one on each node]
     #[arg(short = 'n', long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// Where the other nodes reach rank 0 [default: where ssh finds the first node]
+    /// Where the other nodes reach rank 0 [default: where ssh or Slurm finds the first node]
     #[arg(long, value_name = "ADDRESS")]
     address: Option<String>,
     /// The wire between the software NICs of all ranks, shm or roce, in place of the best one for each two
@@ -85,6 +93,8 @@ pub struct Flash {
 pub enum FlashError {
     #[error(transparent)]
     Nodes(#[from] NodesError),
+    #[error(transparent)]
+    Slurm(#[from] SlurmError),
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
@@ -174,7 +184,10 @@ pub fn stop() {
 
 fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
     let began = Instant::now();
-    let nodes = nodes::read(&flash.words, flash.nodes.as_deref())?;
+    if flash.slurm.is_none() {
+        // Before the build, which takes a while.
+        nodes::read(&flash.words, flash.nodes.as_deref())?;
+    }
     let source = match &flash.from {
         Some(folder) => Source::open(folder)?,
         None => Source::open(&build()?)?,
@@ -188,6 +201,7 @@ fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
         .prefix("flash")
         .tempdir()
         .map_err(FlashError::Private)?;
+    let (nodes, _allocation) = nodes(flash)?;
     let connections = connect(nodes, private.path(), manifest)?;
     let mut flashed = copy(&connections, &source)?;
     let lacking = each(&connections, |one| &one.node, doctor::examine)?;
@@ -243,6 +257,17 @@ fn copy_and_run(flash: &Flash) -> Result<u8, FlashError> {
     Ok(status.unwrap_or(0))
 }
 
+/// The nodes, and the job that they belong to, if it is one. Before the job ends, the connections must have ended.
+fn nodes(flash: &Flash) -> Result<(Vec<Node>, Option<Allocation>), FlashError> {
+    let file = flash.nodes.as_deref();
+    let Some(options) = &flash.slurm else {
+        return Ok((nodes::read(&flash.words, file)?, None));
+    };
+    let allocation = Allocation::new(options)?;
+    let nodes = nodes::of_job(&allocation.hosts, &allocation.step, file)?;
+    Ok((nodes, Some(allocation)))
+}
+
 /// Builds all programs, which is quick if little has changed.
 fn build() -> Result<PathBuf, FlashError> {
     let spinner = crate::spinner();
@@ -268,7 +293,7 @@ fn connect(
         &numbered,
         |(_, node)| node,
         |(number, node)| {
-            let control = ssh::control(private, *number);
+            let control = connection::control(private, *number);
             let (connection, said) = Connection::open(node.clone(), control, &who)?;
             copy::check_machine(&said, node, manifest)?;
             Ok(connection)
@@ -338,12 +363,12 @@ fn refuse(flashed: &[Flashed]) -> Result<(), FlashError> {
 
 /// Ends what runs from the nodes' folders, and removes them.
 fn clean(flash: &Flash) -> Result<u8, FlashError> {
-    let nodes = nodes::read(&flash.words, flash.nodes.as_deref())?;
+    let (nodes, _allocation) = nodes(flash)?;
     each(
         &nodes,
         |node| node,
         |node| {
-            let said = ssh::call_once(node, "clean")?;
+            let said = connection::call_once(node, "clean")?;
             for line in said.lines() {
                 match line.split_once(' ') {
                     Some(("owner", "none")) => {

@@ -10,6 +10,8 @@ use std::str::FromStr;
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::slurm::Step;
+
 /// Where a node keeps its copy, unless it says otherwise. Relative to the user's home.
 const FOLDER: &str = "warpbell-flash";
 
@@ -31,6 +33,9 @@ pub struct Node {
     /// Absolute, or relative to the user's home.
     #[serde(default = "folder")]
     pub folder: String,
+    /// If it is a node of a job, its calls are steps there. Without it they go by ssh.
+    #[serde(skip)]
+    pub step: Option<Step>,
 }
 
 fn folder() -> String {
@@ -55,7 +60,7 @@ pub enum NodesError {
         path: PathBuf,
         source: toml::de::Error,
     },
-    #[error("no nodes; name them as user@host:port, or give --nodes FILE")]
+    #[error("no nodes; name them as user@host:port, or give --nodes FILE or --slurm")]
     None,
     #[error("{0} is there twice")]
     Twice(String),
@@ -76,17 +81,51 @@ pub fn read(words: &[String], file: Option<&Path>) -> Result<Vec<Node>, NodesErr
     for word in words {
         nodes.push(word.parse()?);
     }
-    if let Some(path) = file {
-        let path = path.to_owned();
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(source) => return Err(NodesError::Read { path, source }),
+    nodes.extend(listed(file)?);
+    checked(nodes)
+}
+
+/// The nodes of a job, each with its settings in the file, if the file has any. The default folder has the node's name in
+/// it, because nodes of a cluster often share the homes.
+///
+/// # Errors
+/// As of [`read`].
+pub fn of_job(hosts: &[String], step: &Step, file: Option<&Path>) -> Result<Vec<Node>, NodesError> {
+    let listed = listed(file)?;
+    let mut nodes = Vec::new();
+    for host in hosts {
+        let found = listed.iter().find(|node| node.host == *host).cloned();
+        let mut node = match found {
+            Some(node) => node,
+            None => host.parse()?,
         };
-        match toml::from_str::<Nodes>(&text) {
-            Ok(file) => nodes.extend(file.node),
-            Err(source) => return Err(NodesError::Toml { path, source }),
+        if node.folder == FOLDER {
+            node.folder = format!("{FOLDER}-{host}");
         }
+        (node.user, node.port, node.step) = (None, None, Some(step.clone()));
+        nodes.push(node);
     }
+    checked(nodes)
+}
+
+/// The nodes of a file, if there is one.
+fn listed(file: Option<&Path>) -> Result<Vec<Node>, NodesError> {
+    let Some(path) = file else {
+        return Ok(Vec::new());
+    };
+    let path = path.to_owned();
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(NodesError::Read { path, source }),
+    };
+    match toml::from_str::<Nodes>(&text) {
+        Ok(file) => Ok(file.node),
+        Err(source) => Err(NodesError::Toml { path, source }),
+    }
+}
+
+/// The same nodes, if none has a bad value, none is there twice, and there are any.
+fn checked(nodes: Vec<Node>) -> Result<Vec<Node>, NodesError> {
     let mut names = BTreeSet::new();
     for node in &nodes {
         node.check()?;
@@ -130,6 +169,7 @@ impl FromStr for Node {
             gid_index: None,
             environment: BTreeMap::new(),
             folder: folder(),
+            step: None,
         })
     }
 }
@@ -288,5 +328,27 @@ mod tests {
             let error = read(&[word.into()], None).unwrap_err().to_string();
             assert!(error.contains("is no port"), "{error}");
         }
+    }
+    #[test]
+    fn nodes_of_a_job_have_their_settings_and_folders_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("nodes.toml");
+        let text = "[[node]]\nhost = \"b\"\nuser = \"me\"\ngpu = 1\n[[node]]\nhost = \"c\"\nfolder = \"x\"\n\
+                    [[node]]\nhost = \"other\"\n";
+        fs::write(&file, text).unwrap();
+        let hosts = ["a", "b", "c"].map(str::to_owned);
+        let step = Step::sample();
+        let nodes = of_job(&hosts, &step, Some(&file)).unwrap();
+        let found = nodes
+            .iter()
+            .map(|node| (node.to_string(), node.gpu, &*node.folder));
+        let expected = [
+            ("a".to_owned(), None, "warpbell-flash-a"),
+            ("b".to_owned(), Some(1), "warpbell-flash-b"),
+            ("c".to_owned(), None, "x"),
+        ];
+        assert_eq!(Vec::from_iter(found), expected);
+        assert!(nodes.iter().all(|node| node.step.as_ref() == Some(&step)));
+        assert!(matches!(of_job(&[], &step, None), Err(NodesError::None)));
     }
 }

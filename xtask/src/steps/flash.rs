@@ -1,6 +1,7 @@
-//! The step that flashes two machines, which are network namespaces with servers of ssh's.
+//! The step that flashes two machines, which are network namespaces with servers of ssh's, and two nodes of Slurm's.
 
 mod bench;
+mod slurm;
 
 use std::fs;
 
@@ -118,7 +119,10 @@ const CASES: [Case; 22] = [
 
 impl Steps<'_> {
     pub(super) fn flash(&self, report: &mut Report) -> Result<(), StepError> {
-        if !net::can_be_made(report, &CASES.map(|(title, _)| title.to_owned())) {
+        let by_ssh = CASES.iter().map(|(title, _)| *title);
+        let titles = by_ssh.chain(slurm::CASES.iter().map(|(title, _)| *title));
+        let titles = Vec::from_iter(titles.map(str::to_owned));
+        if !net::can_be_made(report, &titles) {
             return Ok(());
         }
         let mut build = self.workspace_cargo("build");
@@ -154,6 +158,7 @@ impl Steps<'_> {
                 .and_then(|()| bench.is_tidy());
             report.list(title, &Vec::from_iter(problem.err()));
         }
+        self.flash_by_slurm(report, &bench);
         Ok(())
     }
 }

@@ -56,6 +56,9 @@ const TORCHRUN_OUTPUT: [(&str, &str); 2] = [("PET_REDIRECTS", "1"), ("PET_TEE", 
 /// A program that calls MPI itself, of the ranks' package.
 const MPI_PROGRAM: &str = "mpi_ranks";
 const SBATCH: &str = "job.sbatch";
+/// Runs a job and prints its output, which goes to a file.
+const BATCH: &str =
+    r#"status=0; sbatch --wait --output="$0" "$@" || status=$?; cat "$0"; exit $status"#;
 const SLURM: [&str; 3] = ["munged", "slurmctld", "slurmd"];
 /// How ranks start in two network namespaces, where rank 0 listens, and the program that it needs.
 const NAMESPACES: [(&str, &str, Option<&str>); 5] = [
@@ -184,8 +187,9 @@ impl Steps<'_> {
         match SLURM.into_iter().find(|daemon| find(daemon).is_none()) {
             Some(missing) => report.skip(format!("{slurm}: {missing} is not installed")),
             None => {
-                let mut command = self.script("slurm.sh");
-                command.arg(self.workspace.target.join("slurm"));
+                let folder = self.workspace.target.join("slurm");
+                let mut command = self.slurm(&folder);
+                command.args(["sh", "-c", BATCH]).arg(folder.join("output"));
                 command.arg(self.sample_path(SBATCH)).arg(program);
                 self.job(report, &slurm, command)?;
             }
@@ -210,6 +214,13 @@ impl Steps<'_> {
 
     fn sample(&self, name: &str) -> Command {
         clean_command(self.sample_path(name), &self.workspace.root)
+    }
+
+    /// Runs the command that its further arguments make, with a Slurm of its own.
+    pub(super) fn slurm(&self, folder: &Path) -> Command {
+        let mut command = self.script("slurm.sh");
+        command.arg(folder);
+        command
     }
 
     fn script(&self, name: &str) -> Command {

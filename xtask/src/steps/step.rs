@@ -94,7 +94,7 @@ impl Step {
                 "ranks in four network namespaces go on when one fails, and take it in again"
             }
             Self::Flash => {
-                "`cargo xtask flash` copies programs to two network namespaces by ssh, runs them there, and leaves nothing behind"
+                "`cargo xtask flash` copies programs to two network namespaces by ssh and to two nodes of Slurm, runs them there, and leaves nothing behind"
             }
             Self::Template => {
                 "a crate made from the template runs, builds PTX, and explains mistakes"
@@ -182,7 +182,7 @@ impl Step {
                 Tool::Iproute2,
             ],
             Self::Faults => &[Tool::Iproute2],
-            Self::Flash => &[Tool::OpenSsh, Tool::Iproute2],
+            Self::Flash => &[Tool::OpenSsh, Tool::Iproute2, Tool::Slurm],
             Self::Rxe => &[
                 Tool::IbverbsUtils,
                 Tool::Perftest,

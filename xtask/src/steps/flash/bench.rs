@@ -18,11 +18,11 @@ use crate::steps::minutes;
 use crate::steps::net::Net;
 
 /// A hang ends then, and nothing else.
-const DEADLINE: Duration = minutes(5);
+pub const DEADLINE: Duration = minutes(5);
 const TICK: Duration = Duration::from_millis(50);
 /// The user's machine; the nodes are 0 and 1.
 const USER: u32 = 2;
-const NODES: u32 = 2;
+pub const NODES: u32 = 2;
 /// A copy of this program in the folder: a step before may have built another one in its place.
 const OWN: &str = "xtask";
 
@@ -204,9 +204,14 @@ impl Bench {
         })
     }
 
+    /// This program.
+    pub fn own(&self) -> PathBuf {
+        self.folder.join(OWN)
+    }
+
     /// `cargo xtask flash` on the user's machine.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.on(USER, &self.folder.join(OWN));
+        let mut command = self.on(USER, &self.own());
         command.arg("flash").args(arguments);
         command
     }
@@ -243,22 +248,8 @@ impl Bench {
     pub fn start(&self, arguments: &[&str]) -> Result<Running, String> {
         let arguments = [&["--from", "dist", "--nodes", "nodes.toml"], arguments].concat();
         let mut command = self.command(&[&arguments[..], &["--", "sleeper"]].concat());
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        command.stderr(Stdio::piped());
-        let mut group = Group::start(command).map_err(|error| error.to_string())?;
-        let (sender, lines) = channel();
-        if let Some(stdout) = group.child.stdout.take() {
-            forward_lines(stdout, Stream::Stdout, sender.clone());
-        }
-        if let Some(stderr) = group.child.stderr.take() {
-            forward_lines(stderr, Stream::Stderr, sender);
-        }
-        let mut running = Running {
-            group: Some(group),
-            lines,
-            said: String::new(),
-            processes: Vec::new(),
-        };
+        command.stdin(Stdio::null());
+        let mut running = Running::start(command)?;
         running.wait_for_processes(2 * NODES as usize)?;
         Ok(running)
     }
@@ -355,7 +346,49 @@ pub struct Running {
 }
 
 impl Running {
-    fn wait_for_processes(&mut self, count: usize) -> Result<(), String> {
+    /// Starts it. What it reads is the command's.
+    pub fn start(mut command: Command) -> Result<Self, String> {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut group = Group::start(command).map_err(|error| error.to_string())?;
+        let (sender, lines) = channel();
+        if let Some(stdout) = group.child.stdout.take() {
+            forward_lines(stdout, Stream::Stdout, sender.clone());
+        }
+        if let Some(stderr) = group.child.stderr.take() {
+            forward_lines(stderr, Stream::Stderr, sender);
+        }
+        Ok(Self {
+            group: Some(group),
+            lines,
+            said: String::new(),
+            processes: Vec::new(),
+        })
+    }
+
+    /// Waits until it says a line.
+    pub fn wait_for(&mut self, word: &str) -> Result<(), String> {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok((_, line)) if line.trim_end() == word => return Ok(()),
+                Ok((_, line)) => self.said += &line,
+                Err(_) => return Err(format!("it does not say {word}:\n{}", self.said)),
+            }
+        }
+    }
+
+    /// Lets what it reads end.
+    pub fn end_input(&mut self) {
+        drop(
+            self.group
+                .as_mut()
+                .and_then(|group| group.child.stdin.take()),
+        );
+    }
+
+    /// Waits until its ranks have said their processes.
+    pub fn wait_for_processes(&mut self, count: usize) -> Result<(), String> {
         let end = Instant::now() + DEADLINE;
         while self.processes.len() < count {
             let left = end.saturating_duration_since(Instant::now());

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs a job on a Slurm of its own, with two nodes that are this machine: slurm.sh FOLDER JOB PROGRAM ARGUMENTS
+# Runs a command with a Slurm of its own, which has two nodes that are this machine: slurm.sh FOLDER COMMAND ARGUMENTS
 # It needs root. Who starts it kills its process group at the end: the daemons stay in it.
 set -eu
 folder=$1
@@ -49,6 +49,5 @@ slurmd -D -N two > /dev/null 2>&1 &
 until [ "$(sinfo --noheader --states=idle --format=%D 2> /dev/null)" = 2 ]; do sleep 0.2; done
 
 status=0
-sbatch --wait --output="$folder/output" "$@" || status=$?
-cat "$folder/output"
+"$@" || status=$?
 exit $status
