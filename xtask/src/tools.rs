@@ -29,6 +29,8 @@ const MDBOOK_VERSION: &str = "0.5.4";
 const SCAPY: &str = "scapy==2.8.0";
 /// The package of PyPI with the messages of Perfetto's traces.
 const PERFETTO: &str = "perfetto==0.59.1";
+/// What reads these messages.
+const PROTOBUF: &str = "protobuf==6.33.6";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
@@ -341,7 +343,7 @@ impl<'a> Toolbox<'a> {
             .is_some(),
             Tool::Perfetto => probe(
                 self.command(perfetto_python(self.workspace)),
-                &["-c", "import perfetto"],
+                &["-c", "import perfetto, google.protobuf"],
             )
             .is_some(),
             Tool::Tshark => Path::new(TSHARK).is_file(),
@@ -379,7 +381,8 @@ impl<'a> Toolbox<'a> {
             }
             Tool::Scapy => self.pip_install(&scapy_folder(self.workspace), &[SCAPY.into()]),
             Tool::Perfetto => {
-                self.pip_install(&perfetto_folder(self.workspace), &[PERFETTO.into()])
+                let packages = [PERFETTO, PROTOBUF].map(String::from);
+                self.pip_install(&perfetto_folder(self.workspace), &packages)
             }
             Tool::Llvm => LLVM_PACKAGES
                 .iter()
