@@ -25,9 +25,10 @@ pub enum Subject {
     Pair { gpu: Address, nic: String },
 }
 
-/// Declares the facts, each with its word in the JSON and its name in the table.
+/// Declares the facts, each with its word in the JSON, its name in the table, and who needs it already with half of the
+/// way: a GPU with a NIC of software (`gpu`), or a card with kernels on a CPU (`card`).
 macro_rules! checks {
-    ($($check:ident $word:literal $title:literal,)*) => {
+    ($($check:ident $word:literal $title:literal [$($half:literal),*],)*) => {
         /// Which fact.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Check {
@@ -48,37 +49,44 @@ macro_rules! checks {
                     $(Self::$check => $title,)*
                 }
             }
+
+            /// Who needs it with half of the way.
+            fn needed_by(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$check => &[$($half),*],)*
+                }
+            }
         }
     };
 }
 
 checks! {
-    Examination "examination" "examination",
-    Gpu "gpu" "GPU",
-    Nic "nic" "NIC",
-    GpuDriver "gpu-driver" "NVIDIA driver",
-    PeerMapping "peer-mapping" "peer mapping",
-    GpuFiles "gpu-files" "GPU device files",
-    Peermem "peermem" "nvidia_peermem",
-    Cuda "cuda" "CUDA",
-    RdmaModules "rdma-modules" "RDMA modules",
-    RdmaCore "rdma-core" "rdma-core",
-    Memlock "memlock" "memlock",
-    Kernels "kernels" "kernels",
-    Dmabuf "dmabuf" "dmabuf",
-    InboundOrder "inbound-order" "inbound order",
-    Bar1 "bar1" "BAR1",
-    Iommu "iommu" "IOMMU",
-    NicDriver "nic-driver" "driver",
-    DevicePermission "device-permission" "DEVX permission",
-    Firmware "firmware" "firmware",
-    Devx "devx" "DEVX in firmware",
-    WriteOrdering "write-ordering" "write ordering",
-    Atomics "atomics" "atomics",
-    Link "link" "link",
-    Gids "gids" "GIDs",
-    Distance "distance" "PCIe distance",
-    Acs "acs" "ACS",
+    Examination "examination" "examination" ["gpu", "card"],
+    Gpu "gpu" "GPU" ["gpu"],
+    Nic "nic" "NIC" ["card"],
+    GpuDriver "gpu-driver" "NVIDIA driver" ["gpu"],
+    PeerMapping "peer-mapping" "peer mapping" [],
+    GpuFiles "gpu-files" "GPU device files" ["gpu"],
+    Peermem "peermem" "nvidia_peermem" [],
+    Cuda "cuda" "CUDA" ["gpu"],
+    RdmaModules "rdma-modules" "RDMA modules" ["card"],
+    RdmaCore "rdma-core" "rdma-core" ["card"],
+    Memlock "memlock" "memlock" ["card"],
+    Kernels "kernels" "kernels" ["gpu"],
+    Dmabuf "dmabuf" "dmabuf" [],
+    InboundOrder "inbound-order" "inbound order" [],
+    Bar1 "bar1" "BAR1" [],
+    Iommu "iommu" "IOMMU" [],
+    NicDriver "nic-driver" "driver" ["card"],
+    DevicePermission "device-permission" "DEVX permission" ["card"],
+    Firmware "firmware" "firmware" [],
+    Devx "devx" "DEVX in firmware" ["card"],
+    WriteOrdering "write-ordering" "write ordering" [],
+    Atomics "atomics" "atomics" [],
+    Link "link" "link" ["card"],
+    Gids "gids" "GIDs" ["card"],
+    Distance "distance" "PCIe distance" [],
+    Acs "acs" "ACS" [],
 }
 
 /// One fact.
@@ -89,6 +97,8 @@ pub struct Finding {
     pub state: State,
     /// Whether a queue driven by the GPU needs it.
     pub needed: bool,
+    /// Who needs it with half of that: `gpu` with a NIC of software, `card` with kernels on a CPU.
+    pub needed_by: &'static [&'static str],
     /// The value found, or the reason why none was found.
     pub value: String,
     /// How the remedy weakens the machine.
@@ -143,6 +153,7 @@ impl Subject {
             check,
             state,
             needed: true,
+            needed_by: check.needed_by(),
             value: printable(value),
             risk: None,
             remedy: remedy.as_deref().map(printable),

@@ -48,7 +48,7 @@ macro_rules! words {
 
 fields!(Report: format, ready, pairs, findings);
 fields!(PairVerdict: gpu, nic, distance, ready);
-fields!(Finding: subject, check, state, needed, value, risk if there, remedy);
+fields!(Finding: subject, check, state, needed, needed_by, value, risk if there, remedy);
 fields!(Gpus: version, gpus);
 fields!(Gpu: address, capability, memory, dmabuf, gpu_direct_rdma, writes_ordering);
 
@@ -243,7 +243,7 @@ mod tests {
         let found = Subject::Node.ok(Check::GpuDriver, "580");
         assert_eq!(
             serde_json::to_string(&found).unwrap(),
-            r#"{"subject":{"kind":"node"},"check":"gpu-driver","state":"ok","needed":true,"value":"580","remedy":null}"#
+            r#"{"subject":{"kind":"node"},"check":"gpu-driver","state":"ok","needed":true,"needed_by":["gpu"],"value":"580","remedy":null}"#
         );
         let risky = serde_json::to_string(&found.risky("much")).unwrap();
         assert!(

@@ -2,28 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What kernels on a GPU need with a software NIC.
-const OF_GPU: [&str; 6] = [
-    "examination",
-    "gpu",
-    "gpu-driver",
-    "gpu-files",
-    "cuda",
-    "kernels",
-];
-/// What kernels on a CPU need with a card.
-const OF_CARD: [&str; 10] = [
-    "examination",
-    "nic",
-    "rdma-modules",
-    "rdma-core",
-    "memlock",
-    "nic-driver",
-    "device-permission",
-    "devx",
-    "link",
-    "gids",
-];
 /// From the nearest to the farthest.
 const DISTANCES: [&str; 4] = ["same-switch", "same-root-port", "same-node", "across-nodes"];
 
@@ -54,6 +32,8 @@ pub struct Finding {
     pub state: String,
     /// Whether a queue that a GPU drives needs it.
     pub needed: bool,
+    /// Who needs it with half of that: `gpu` with a software NIC, `card` with kernels on a CPU.
+    pub needed_by: Vec<String>,
     /// What was found.
     pub value: String,
     /// What mends it, or shows it.
@@ -107,10 +87,10 @@ impl Diagnosis {
     pub fn lacking(&self, gpu: bool, card: Option<&str>) -> Vec<&Finding> {
         let matters = |finding: &&Finding| match (gpu, card) {
             (false, None) => false,
-            (true, None) => OF_GPU.contains(&&*finding.check),
+            (true, None) => finding.is_needed_by("gpu"),
             (gpu, Some(card)) => {
                 let is_other = finding.subject.nic.as_ref().is_some_and(|nic| nic != card);
-                !is_other && (gpu || OF_CARD.contains(&&*finding.check))
+                !is_other && (gpu || finding.is_needed_by("card"))
             }
         };
         let lacks = |finding: &&Finding| finding.needed && finding.state != "ok";
@@ -119,6 +99,10 @@ impl Diagnosis {
 }
 
 impl Finding {
+    fn is_needed_by(&self, half: &str) -> bool {
+        self.needed_by.iter().any(|one| one == half)
+    }
+
     /// In a line.
     pub fn line(&self) -> String {
         let Self {

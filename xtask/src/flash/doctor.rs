@@ -13,29 +13,6 @@ use crate::run::{Ending, Finished};
 /// How long it may take; it has deadlines of its own.
 const DEADLINE: Duration = Duration::from_secs(300);
 
-/// What kernels on a GPU need with a software NIC.
-const OF_GPU: [&str; 6] = [
-    "examination",
-    "gpu",
-    "gpu-driver",
-    "gpu-files",
-    "cuda",
-    "kernels",
-];
-/// What kernels on a CPU need with a card.
-const OF_NIC: [&str; 10] = [
-    "examination",
-    "nic",
-    "rdma-modules",
-    "rdma-core",
-    "memlock",
-    "nic-driver",
-    "device-permission",
-    "devx",
-    "link",
-    "gids",
-];
-
 /// The doctor's JSON, as far as it matters here.
 #[derive(Deserialize)]
 struct Report {
@@ -48,8 +25,16 @@ struct Finding {
     check: String,
     state: String,
     needed: bool,
+    needed_by: Vec<String>,
     value: String,
     remedy: Option<String>,
+}
+
+impl Finding {
+    /// Whether a GPU with a software NIC (`gpu`), or a card with kernels on a CPU (`card`), needs it.
+    fn is_needed_by(&self, half: &str) -> bool {
+        self.needed_by.iter().any(|one| one == half)
+    }
 }
 
 #[derive(Deserialize)]
@@ -95,10 +80,10 @@ fn missing(node: &Node, report: Report) -> Vec<Missing> {
     let name = card.map(|card| card.split([':', ',']).next().unwrap_or(card));
     let matters = |finding: &Finding| match (node.gpu, name) {
         (None, None) => false,
-        (Some(_), None) => OF_GPU.contains(&&*finding.check),
+        (Some(_), None) => finding.is_needed_by("gpu"),
         (gpu, Some(name)) => {
             let is_other = finding.subject.nic.as_ref().is_some_and(|nic| nic != name);
-            !is_other && (gpu.is_some() || OF_NIC.contains(&&*finding.check))
+            !is_other && (gpu.is_some() || finding.is_needed_by("card"))
         }
     };
     let lacks = |finding: &Finding| finding.needed && finding.state != "ok" && matters(finding);
@@ -117,13 +102,13 @@ mod tests {
 
     /// What the doctor would say of a node with two cards.
     const REPORT: &str = r#"{"format": 1, "ready": false, "pairs": [], "findings": [
-        {"subject": {"kind": "node"}, "check": "cuda", "state": "missing", "needed": true, "value": "12.0", "remedy": "x"},
-        {"subject": {"kind": "node"}, "check": "rdma-core", "state": "unknown", "needed": true, "value": "?", "remedy": null},
-        {"subject": {"kind": "nic", "nic": "mlx5_0"}, "check": "link", "state": "missing", "needed": true, "value": "down", "remedy": null},
-        {"subject": {"kind": "nic", "nic": "mlx5_1"}, "check": "link", "state": "missing", "needed": true, "value": "down", "remedy": null},
-        {"subject": {"kind": "pair", "gpu": "0000:18:00.0", "nic": "mlx5_0"}, "check": "acs", "state": "missing", "needed": true, "value": "on", "remedy": null},
-        {"subject": {"kind": "node"}, "check": "memlock", "state": "ok", "needed": true, "value": "", "remedy": null},
-        {"subject": {"kind": "node"}, "check": "gids", "state": "missing", "needed": false, "value": "", "remedy": null}
+        {"subject": {"kind": "node"}, "check": "cuda", "state": "missing", "needed": true, "needed_by": ["gpu"], "value": "12.0", "remedy": "x"},
+        {"subject": {"kind": "node"}, "check": "rdma-core", "state": "unknown", "needed": true, "needed_by": ["card"], "value": "?", "remedy": null},
+        {"subject": {"kind": "nic", "nic": "mlx5_0"}, "check": "link", "state": "missing", "needed": true, "needed_by": ["card"], "value": "down", "remedy": null},
+        {"subject": {"kind": "nic", "nic": "mlx5_1"}, "check": "link", "state": "missing", "needed": true, "needed_by": ["card"], "value": "down", "remedy": null},
+        {"subject": {"kind": "pair", "gpu": "0000:18:00.0", "nic": "mlx5_0"}, "check": "acs", "state": "missing", "needed": true, "needed_by": [], "value": "on", "remedy": null},
+        {"subject": {"kind": "node"}, "check": "memlock", "state": "ok", "needed": true, "needed_by": ["card"], "value": "", "remedy": null},
+        {"subject": {"kind": "node"}, "check": "gids", "state": "missing", "needed": false, "needed_by": ["card"], "value": "", "remedy": null}
     ]}"#;
 
     #[test]

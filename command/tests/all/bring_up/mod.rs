@@ -164,8 +164,13 @@ fn finding(check: &str, state: &str, nic: Option<&str>) -> Value {
     if let Some(nic) = nic {
         subject = json!({"kind": "nic", "nic": nic});
     }
+    let needed_by: &[&str] = match check {
+        "gpu" | "cuda" => &["gpu"],
+        "nic" | "nic-driver" | "link" => &["card"],
+        _ => &[],
+    };
     json!({
-        "subject": subject, "check": check, "state": state, "needed": true,
+        "subject": subject, "check": check, "state": state, "needed": true, "needed_by": needed_by,
         "value": "a value", "remedy": "a remedy",
     })
 }

@@ -55,7 +55,15 @@ fn the_json_has_the_stated_schema() {
     let found = &document["findings"].as_array().unwrap()[0];
     assert_eq!(
         keys(found),
-        sorted(&["subject", "check", "state", "needed", "value", "remedy"])
+        sorted(&[
+            "subject",
+            "check",
+            "state",
+            "needed",
+            "needed_by",
+            "value",
+            "remedy"
+        ])
     );
 }
 
