@@ -16,7 +16,7 @@ use crate::workspace::clean_command;
 /// What happens, and how it is checked. They run in this order.
 type Case = (&'static str, fn(&Cluster) -> Result<(), String>);
 
-pub const CASES: [Case; 9] = [
+pub const CASES: [Case; 10] = [
     ("a machine without Slurm", absent),
     ("a job that Slurm refuses", |cluster| {
         let words = ["Slurm gives no job: it says: ", "nvalid partition"];
@@ -43,6 +43,7 @@ pub const CASES: [Case; 9] = [
         cluster.clear_tmp()
     }),
     ("a job that is cancelled", cancelled),
+    ("Ctrl-C while other jobs have the nodes", waiting),
     ("Ctrl-C in a job of the user's, and --clean", in_a_job),
 ];
 
@@ -70,9 +71,7 @@ impl Steps<'_> {
                 folder,
                 running,
             };
-            ready
-                .and_then(|()| cluster.set_up().map_err(text))
-                .map(|()| cluster)
+            ready.map(|()| cluster)
         });
         let cluster = match cluster {
             Ok(cluster) => cluster,
@@ -90,21 +89,9 @@ impl Steps<'_> {
 }
 
 impl Cluster<'_> {
-    /// Both nodes have the same files, so each has a folder.
-    fn set_up(&self) -> std::io::Result<()> {
-        let node = |host: &str| {
-            let folder = self.folder_of(host);
-            let folder = folder.display();
-            format!("[[node]]\nhost = \"{host}\"\nfolder = \"{folder}\"\n")
-        };
-        self.bench
-            .write("slurm.toml", &(node("one") + &node("two")))?;
-        let card = node("one") + "nic = \"mlx5_77\"\n" + &node("two");
-        self.bench.write("slurm-card.toml", &card)
-    }
-
+    /// The copy of a node, in the home that both share.
     fn folder_of(&self, host: &str) -> PathBuf {
-        self.bench.folder.join(format!("slurm-{host}"))
+        self.bench.folder.join(format!("warpbell-flash-{host}"))
     }
 
     /// A command of Slurm's, or a flash.
@@ -112,6 +99,7 @@ impl Cluster<'_> {
         let mut command = clean_command(program, &self.bench.folder);
         command.env("SLURM_CONF", self.folder.join("slurm.conf"));
         command.env("TMPDIR", self.bench.folder.join("tmp"));
+        command.env("HOME", &self.bench.folder);
         command
     }
 
@@ -121,10 +109,9 @@ impl Cluster<'_> {
         command
     }
 
-    /// A flash with the nodes' folders, to its end.
+    /// A flash, to its end.
     fn flash(&self, arguments: &[&str]) -> Result<Finished, String> {
-        let arguments = [&["--nodes", "slurm.toml"], arguments].concat();
-        run_to_end(self.flash_command(&arguments))
+        run_to_end(self.flash_command(arguments))
     }
 
     /// What a command of Slurm's says.
@@ -140,12 +127,18 @@ impl Cluster<'_> {
 
     /// Starts a program that does not end by itself, on both nodes, and waits for its processes.
     fn start(&self, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Running, String> {
-        let first = [&["--nodes", "slurm.toml"], arguments, &["--", "sleeper"]].concat();
+        let first = [arguments, &["--", "sleeper"]].concat();
         let mut command = self.flash_command(&first);
         command.envs(variables.iter().copied()).stdin(Stdio::null());
         let mut running = Running::start(command)?;
         running.wait_for_processes(2 * NODES as usize)?;
         Ok(running)
+    }
+
+    /// A job of the user's on both nodes, until it is cancelled: its number.
+    fn hold_nodes(&self) -> Result<String, String> {
+        self.said("salloc", &["--quiet", "--no-shell", "--nodes=2"])?;
+        self.said("squeue", &["--noheader", "--format=%i"])
     }
 
     /// It ends with this status and says this, and its ranks end.
@@ -217,7 +210,9 @@ fn own_job(cluster: &Cluster) -> Result<(), String> {
         &files,
     ];
     check(cluster.flash(&options)?, 0, &words)?;
-    let words = ["one: 0 files copied", "two: 0 files copied", "two [1] "];
+    let home = fs::canonicalize(&cluster.bench.folder).map_err(text)?;
+    let place = format!("two [1]  in {}/warpbell-flash-two/work\n", home.display());
+    let words = ["one: 0 files copied", "two: 0 files copied", &place];
     check(cluster.flash(&[TWO_NODES, "--", "shows"])?, 0, &words)?;
     let failed = cluster.flash(&[TWO_NODES, "--", "fails"])?;
     check(failed, 7, &["warpbell-launch: "]).map(drop)
@@ -227,7 +222,7 @@ fn own_job(cluster: &Cluster) -> Result<(), String> {
 fn batch(cluster: &Cluster) -> Result<(), String> {
     let demo = format!("{} --quick --size=999 --seed=5 --json", super::DEMO);
     let job = format!(
-        "{} flash --from dist --nodes slurm.toml --slurm --json -- {demo}",
+        "{} flash --from dist --slurm --json -- {demo}",
         cluster.bench.own().display()
     );
     let output = cluster.folder.join("output").display().to_string();
@@ -246,8 +241,9 @@ fn batch(cluster: &Cluster) -> Result<(), String> {
 }
 
 fn doctor(cluster: &Cluster) -> Result<(), String> {
-    let arguments = ["--nodes", "slurm-card.toml", TWO_NODES];
-    let finished = run_to_end(cluster.flash_command(&arguments))?;
+    let node = "[[node]]\nhost = \"one\"\nnic = \"mlx5_77\"\n";
+    cluster.bench.write("slurm.toml", node).map_err(text)?;
+    let finished = cluster.flash(&["--nodes", "slurm.toml", TWO_NODES])?;
     let words = [
         "one: it lacks what its GPU or NIC needs:\n    ",
         "rdma-modules: ",
@@ -263,13 +259,27 @@ fn cancelled(cluster: &Cluster) -> Result<(), String> {
     cluster.ends(running, None, "warpbell-launch: ")
 }
 
+/// The user has another job, which keeps the nodes.
+fn waiting(cluster: &Cluster) -> Result<(), String> {
+    let job = cluster.hold_nodes()?;
+    let jobs = || cluster.said("squeue", &["--noheader", "--format=%i"]);
+    let mut command = cluster.flash_command(&["--slurm=--nodes=2 --exclusive"]);
+    command.stdin(Stdio::null());
+    let running = Running::start(command)?;
+    eventually("a second job", || {
+        jobs().is_ok_and(|jobs| jobs.lines().count() == 2)
+    })?;
+    running.signal(Signal::INT)?;
+    cluster.ends(running, Some(130), "")?;
+    eventually("the end of the second job", || {
+        jobs().is_ok_and(|jobs| jobs == job)
+    })?;
+    cluster.said("scancel", &[&job]).map(drop)
+}
+
 /// The job stays, and nothing of the flash does.
 fn in_a_job(cluster: &Cluster) -> Result<(), String> {
-    cluster.said(
-        "salloc",
-        &["--quiet", "--no-shell", "--nodes=2", "--job-name=held"],
-    )?;
-    let job = cluster.said("squeue", &["--noheader", "--format=%i"])?;
+    let job = cluster.hold_nodes()?;
     let variables = [("SLURM_JOB_ID", &*job), ("SLURM_JOB_NODELIST", "one,two")];
     let running = cluster.start(&["--slurm"], &variables)?;
     running.signal(Signal::INT)?;
@@ -285,12 +295,15 @@ fn in_a_job(cluster: &Cluster) -> Result<(), String> {
     check(run_to_end(command)?, 2, &[&words])?;
     let mut command = cluster.command(cluster.bench.own());
     command
-        .args(["flash", "--clean", "--slurm", "--nodes", "slurm.toml"])
+        .args(["flash", "--clean", "--slurm"])
         .envs(variables);
     check(
         run_to_end(command)?,
         0,
-        &["slurm-one is removed", "slurm-two is removed"],
+        &[
+            "warpbell-flash-one is removed",
+            "warpbell-flash-two is removed",
+        ],
     )?;
     if let Some(host) = ["one", "two"]
         .iter()
