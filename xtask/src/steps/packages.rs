@@ -17,6 +17,7 @@ impl Steps<'_> {
         // In a folder of its own, because others build at the same time.
         let target = self.workspace.target.join("packages");
         let home = fresh_cargo_home(&target)?;
+        forget_builds(&target.join("debug/.fingerprint"), &published)?;
         let cargo = |args: &[&str]| {
             let mut command = self.workspace.cargo();
             // What is not committed yet is tested, too.
@@ -68,9 +69,48 @@ fn fresh_cargo_home(folder: &Path) -> io::Result<PathBuf> {
     Ok(home)
 }
 
+/// Has Cargo build these packages again. It takes a package of a registry for one that never changes, so it would build the
+/// others with what it built of an older one.
+fn forget_builds(fingerprints: &Path, packages: &[&str]) -> io::Result<()> {
+    let Ok(builds) = fs::read_dir(fingerprints) else {
+        // There are none yet.
+        return Ok(());
+    };
+    for build in builds {
+        let build = build?;
+        let name = build.file_name().to_string_lossy().into_owned();
+        if packages
+            .iter()
+            .any(|package| name.rsplit_once('-').is_some_and(|(of, _)| of == *package))
+        {
+            fs::remove_dir_all(build.path())?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn builds_of_our_packages_are_forgotten_and_others_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        for build in [
+            "mlx5-wqe-0a1b",
+            "warpbell-0a1b",
+            "warpbell-gpu-0a1b",
+            "libc-0a1b",
+        ] {
+            fs::create_dir(folder.path().join(build)).unwrap();
+        }
+        forget_builds(folder.path(), &["mlx5-wqe", "warpbell"]).unwrap();
+        let left = fs::read_dir(folder.path()).unwrap();
+        let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["libc-0a1b", "warpbell-gpu-0a1b"]);
+        forget_builds(&folder.path().join("none"), &["mlx5-wqe"]).unwrap();
+    }
 
     #[test]
     fn fresh_home_has_nothing_unpacked() {
