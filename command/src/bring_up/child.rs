@@ -1,4 +1,4 @@
-//! Runs a program to its end or to its deadline: it and all that it started end then.
+//! Runs a program to its end or to its deadline: it and all that it started end then. It also ends if this process is killed.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process_group,
+    set_parent_process_death_signal, waitid,
+};
 
 /// How often a running program is looked at.
 const TICK: Duration = Duration::from_millis(20);
@@ -79,6 +82,9 @@ pub fn run(command: &mut Command, deadline: Duration) -> Ran {
         .stderr(Stdio::piped())
         // Ctrl-C at a terminal goes to this process alone.
         .process_group(0);
+    let own = getpid();
+    // SAFETY: between fork and exec it makes two system calls, and its error has no memory of its own.
+    unsafe { command.pre_exec(move || end_with(own)) };
     let heard = Arc::new(Mutex::new(Heard::default()));
     let ending = match command.spawn() {
         Ok(mut child) => {
@@ -99,6 +105,16 @@ pub fn run(command: &mut Command, deadline: Duration) -> Ran {
         took: began.elapsed(),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         lines: lines.into(),
+    }
+}
+
+/// Lets the kernel end this process when its parent dies, which can no longer do that. The launcher then ends its ranks.
+fn end_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    // The call before the look, because a parent that died before the call would go unnoticed.
+    match getppid() == Some(parent) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::BrokenPipe.into()),
     }
 }
 

@@ -145,8 +145,9 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let mut cancel = Command::new("scancel");
         match self.made.take() {
-            // By its name: its number is not known before it has nodes.
-            Some(_) => cancel.arg(format!("--name={}", self.step.name)),
+            // By its name while it waits for nodes: its number is not known before.
+            Some(_) if self.step.job.is_empty() => cancel.arg(format!("--name={}", self.step.name)),
+            Some(_) => cancel.arg(&self.step.job),
             None => match self.steps() {
                 none if none.is_empty() => return,
                 steps => cancel.arg("--signal=KILL").args(steps),

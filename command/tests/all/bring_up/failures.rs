@@ -249,6 +249,26 @@ fn ctrl_c_ends_the_program_and_the_steps_but_not_the_report() {
 }
 
 #[test]
+fn a_bring_up_that_is_killed_leaves_no_program_running() {
+    let folder = Folder::new();
+    let begun = folder.path().join("begun");
+    folder.script(
+        "demo",
+        &format!("echo $$ >'{}'; exec sleep 3000", begun.display()),
+    );
+    let mut command = folder.command(&["--steps", "cpu"]);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let process = line_of(&begun);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_for(&process);
+}
+
+#[test]
 fn what_the_doctor_misses_is_listed_with_its_remedies_and_the_steps_go_on() {
     let folder = Folder::new();
     let mut report = diagnosis();
