@@ -23,10 +23,14 @@ fn is_positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
-/// Each way to post: both laps, places of the doorbell, scopes, with and without a record.
-const POSTS: usize = 20 * 16;
-/// Each way to poll: both scopes, beside the load of a word and beside a collapsed queue.
-const POLLS: usize = 6 * 2 * 2;
+/// Ways to post, three of them with a trace.
+const POST_WAYS: usize = 23;
+/// Each of them: both laps, places of the doorbell, scopes, with and without a record.
+const POSTS: usize = POST_WAYS * 16;
+/// Ways to poll.
+const POLL_WAYS: usize = 6;
+/// Each of them: both scopes, beside the load of a word and beside a collapsed queue.
+const POLLS: usize = POLL_WAYS * 2 * 2;
 /// One write at a time of each size, with and without a record, and each size through one queue and through four.
 const EXECUTED: usize = 2 * 2 + 2 * 2;
 
@@ -57,7 +61,7 @@ fn every_row_has_its_number() {
     let picture = std::fs::read_to_string(&svg).expect("a picture");
     std::fs::remove_file(&svg).expect("the file goes");
     // A dot and a ring: of each way to post with a record and without, and of each way to poll. A dot of the rest.
-    let circles = 2 * (20 * 2 + 6 * 2) + EXECUTED + LEGEND;
+    let circles = 2 * (POST_WAYS * 2 + POLL_WAYS * 2) + EXECUTED + LEGEND;
     assert_eq!(picture.matches("<circle").count(), circles);
 }
 
