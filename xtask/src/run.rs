@@ -117,13 +117,7 @@ fn keep(
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut group = Group::start(command)?;
     started(&mut group);
-    let (sender, lines) = channel();
-    if let Some(stdout) = group.child.stdout.take() {
-        forward_lines(stdout, Stream::Stdout, sender.clone());
-    }
-    if let Some(stderr) = group.child.stderr.take() {
-        forward_lines(stderr, Stream::Stderr, sender);
-    }
+    let lines = group.lines();
     let mut stdout = String::new();
     let mut output = String::new();
     let mut take = |(stream, line): (Stream, String)| {
@@ -236,6 +230,18 @@ impl Group {
         }
     }
 
+    /// The lines of its output and its errors, as they come; each must be a pipe. To be called once.
+    pub fn lines(&mut self) -> Receiver<(Stream, String)> {
+        let (sender, lines) = channel();
+        if let Some(stdout) = self.child.stdout.take() {
+            forward_lines(stdout, Stream::Stdout, sender.clone());
+        }
+        if let Some(stderr) = self.child.stderr.take() {
+            forward_lines(stderr, Stream::Stderr, sender);
+        }
+        lines
+    }
+
     /// Waits for the leader's end or the deadline, then kills what is left of the group.
     ///
     /// `pass_time` is called between two looks and may take up to the time that it is given.
@@ -290,7 +296,7 @@ impl Group {
 }
 
 /// Sends the lines of a stream, from a thread, until the stream ends.
-pub fn forward_lines(
+fn forward_lines(
     stream: impl Read + Send + 'static,
     name: Stream,
     sender: Sender<(Stream, String)>,

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::nodes::Node;
 use super::problem::Problem;
 use super::{slurm, ssh};
-use crate::run::{self, Ending, Finished, Group, Stream, forward_lines};
+use crate::run::{self, Ending, Finished, Group, Stream};
 
 /// What a node runs.
 const SCRIPT: &str = include_str!("node.sh");
@@ -209,13 +209,7 @@ impl Hold {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut group = Group::start(command)?;
-        let (sender, lines) = channel();
-        if let Some(stdout) = group.child.stdout.take() {
-            forward_lines(stdout, Stream::Stdout, sender.clone());
-        }
-        if let Some(stderr) = group.child.stderr.take() {
-            forward_lines(stderr, Stream::Stderr, sender);
-        }
+        let lines = group.lines();
         Ok(Self {
             stdin: group.child.stdin.take(),
             group: Some(group),

@@ -6,14 +6,14 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dist::manifest::{Manifest, SCHEMA, files};
-use crate::run::{self, Ending, Finished, Group, Stream, forward_lines};
+use crate::run::{self, Ending, Finished, Group, Stream};
 use crate::steps::minutes;
 use crate::steps::net::Net;
 
@@ -350,13 +350,7 @@ impl Running {
     pub fn start(mut command: Command) -> Result<Self, String> {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut group = Group::start(command).map_err(|error| error.to_string())?;
-        let (sender, lines) = channel();
-        if let Some(stdout) = group.child.stdout.take() {
-            forward_lines(stdout, Stream::Stdout, sender.clone());
-        }
-        if let Some(stderr) = group.child.stderr.take() {
-            forward_lines(stderr, Stream::Stderr, sender);
-        }
+        let lines = group.lines();
         Ok(Self {
             group: Some(group),
             lines,
