@@ -1,4 +1,5 @@
-//! Runs a program to its end or to its deadline: it and all that it started end then. It also ends if this process is killed.
+//! Runs a program to its end or to its deadline: it and all that it started end then. The program also ends if this
+//! process is killed.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};

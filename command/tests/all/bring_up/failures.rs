@@ -220,10 +220,7 @@ fn ctrl_c_ends_the_program_and_the_steps_but_not_the_report() {
         folder.path().join("begun"),
         folder.path().join("report.json"),
     );
-    folder.script(
-        "demo",
-        &format!("echo $$ >'{}'; exec sleep 3000", begun.display()),
-    );
+    folder.hanging("demo", &begun);
     let mut command = folder.command(&["--report"]);
     let mut child = command
         .arg(&report)
@@ -252,10 +249,7 @@ fn ctrl_c_ends_the_program_and_the_steps_but_not_the_report() {
 fn a_bring_up_that_is_killed_leaves_no_program_running() {
     let folder = Folder::new();
     let begun = folder.path().join("begun");
-    folder.script(
-        "demo",
-        &format!("echo $$ >'{}'; exec sleep 3000", begun.display()),
-    );
+    folder.hanging("demo", &begun);
     let mut command = folder.command(&["--steps", "cpu"]);
     let mut child = command
         .stdout(Stdio::null())

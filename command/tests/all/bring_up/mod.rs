@@ -1,7 +1,6 @@
-//! `warpbell bring-up`, with programs that are scripts, and with the real ones.
+//! `warpbell bring-up`, with programs that are scripts. The steps `dist` and `flash` of `cargo xtask test` have the real ones.
 
 mod failures;
-mod real;
 mod reports;
 mod scrub;
 mod steps;
@@ -59,6 +58,14 @@ impl Folder {
         let log = self.path().join("log");
         let note = format!("echo \"{name} $*\" >>'{}'", log.display());
         write_program(&path, &format!("#!/bin/sh\n{note}\n{script}\n"));
+    }
+
+    /// A program that does not end, and writes its number to a file first.
+    fn hanging(&self, name: &str, begun: &Path) {
+        self.script(
+            name,
+            &format!("echo $$ >'{}'; exec sleep 3000", begun.display()),
+        );
     }
 
     /// A doctor with this report.
