@@ -20,6 +20,10 @@
 //!
 //! A time stamp is a reading of [`ticks`] on the processor that records. All writers of a buffer run on the same
 //! processor. The host converts ticks to its own clock.
+//!
+//! What others may see is recorded with a time before they can, so it does not seem later than what follows from it. No
+//! fence keeps the reading behind earlier loads: on a CPU it would double the cost of an event. So an event may seem
+//! early by as long as a load takes, some hundred nanoseconds.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -54,11 +58,11 @@ pub enum Kind {
     Doorbell = 7,
     /// The NIC read a WQE: its index.
     Fetch = 8,
-    /// The NIC sent a packet: its bytes of payload.
+    /// The NIC sends a packet: its bytes of payload.
     PacketOut = 9,
     /// The NIC received a packet: its bytes of payload.
     PacketIn = 10,
-    /// The NIC wrote a CQE: the WQE counter in it.
+    /// The NIC writes a CQE: the WQE counter in it.
     Cqe = 11,
 }
 
@@ -268,8 +272,8 @@ impl<'a> Buffer<'a> {
     ///
     /// # Safety
     /// For the lifetime `'a`, `asked` is valid for 8 bytes and `chunks` for `count` chunks, aligned to their types, zeroed
-    /// at first, for every thread that gets the buffer, unless `asked` is null and `count` is 0; on a GPU they are in global memory, or in host memory that is
-    /// mapped there. Only this module writes there.
+    /// at first, for every thread that gets the buffer, unless `asked` is null and `count` is 0. On a GPU they are in
+    /// global memory, or in host memory that is mapped there. Only this module writes there.
     pub const unsafe fn from_raw(asked: *const Word64, chunks: *const Chunk, count: u64) -> Self {
         Self {
             asked,

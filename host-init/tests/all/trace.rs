@@ -122,6 +122,8 @@ fn count(events: &[(u64, Event)], kind: Kind) -> usize {
 #[test]
 fn the_way_of_each_request_is_in_order() {
     const WRITES: u32 = 300;
+    // By how much an event may seem early, because a processor reads its clock ahead of loads.
+    const EARLY_NS: u64 = 1_000;
     let (recording, qpn) = traced(entry!(one_by_one), Grid::ONE_THREAD, WRITES, 100_000);
     assert_eq!(recording.lost(), 0);
     let (kernel, nic) = (of(&recording, 0, qpn), of(&recording, 1, qpn));
@@ -149,10 +151,12 @@ fn the_way_of_each_request_is_in_order() {
         let read = time(&nic, Kind::Fetch, index);
         let written = time(&nic, Kind::Cqe, index);
         let found = time(&kernel, Kind::Completion, index);
-        assert!(
-            published <= read && read <= written && written <= found,
-            "{index}"
-        );
+        for (earlier, later) in [(published, read), (read, written), (written, found)] {
+            assert!(
+                earlier <= later + EARLY_NS,
+                "{index}: {published} {read} {written} {found}"
+            );
+        }
     }
 }
 

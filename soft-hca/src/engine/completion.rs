@@ -402,6 +402,8 @@ impl<'t> CompletionQueues<'t> {
         let address = queue.attributes.ring + end - CQE;
         let words = completion.words(owner);
         let [head @ .., tail] = &words;
+        let counter = completion.wqe_counter;
+        memory.record(trace::Kind::Cqe, completion.qpn, counter.into());
         // SAFETY: the owner vouched for the ring when the queue was created; the slot is in it.
         // The tail is stored with release order, after the other 56 bytes and after the payload,
         // because whoever sees the new owner bit goes on to read those.
@@ -411,8 +413,6 @@ impl<'t> CompletionQueues<'t> {
             }
             memory.store_u64(address + 56, *tail);
         }
-        let counter = completion.wqe_counter;
-        memory.record(trace::Kind::Cqe, completion.qpn, counter.into());
         queue.producer = queue.producer.wrapping_add(1);
         let awaited = core::mem::take(&mut queue.awaited);
         let solicited = completion.solicited || completion.error.is_some();

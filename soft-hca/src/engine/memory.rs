@@ -96,9 +96,24 @@ pub unsafe trait Memory {
     #[inline]
     fn settle(&self) {}
 
-    /// Says what the engine did to a queue pair, for a trace. Whoever records nothing, as it is here, pays nothing.
+    /// The time for [`record_at`](Self::record_at): 0 where nothing is recorded.
     #[inline(always)]
-    fn record(&self, _kind: trace::Kind, _qpn: QpNumber, _value: u32) {}
+    fn now(&self) -> u64 {
+        0
+    }
+
+    /// Says what the engine did to a queue pair, for a trace. Whoever records nothing, as it is here, pays nothing.
+    ///
+    /// What others see is recorded with a time before they can: the engine's thread may pause behind each instruction,
+    /// and an event must not seem later than what followed from it.
+    #[inline(always)]
+    fn record_at(&self, _ticks: u64, _kind: trace::Kind, _qpn: QpNumber, _value: u32) {}
+
+    /// Says so with the time of now.
+    #[inline(always)]
+    fn record(&self, kind: trace::Kind, qpn: QpNumber, value: u32) {
+        self.record_at(self.now(), kind, qpn, value);
+    }
 
     /// Loads a native-endian u32 with acquire order.
     ///

@@ -254,6 +254,7 @@ impl QueuePair {
                 memory.settle();
             }
             let mut header = request(&template, wqe, entry, packet, self.limits.mtu);
+            let begin = memory.now();
             // SAFETY: the ranges were checked against registered memory or lie in the ring. Their
             // owner leaves them alone until the WQE completes; in error, on reset, on destroying
             // and on deregistering they are retracted, or copied at once.
@@ -271,7 +272,8 @@ impl QueuePair {
                 return if sent > 0 { Ok(sent) } else { Err(Stop::Wait) };
             }
             sent += 1;
-            memory.record(
+            memory.record_at(
+                begin,
                 trace::Kind::PacketOut,
                 self.number,
                 payload_length(&ranges) as u32,

@@ -208,9 +208,16 @@ unsafe impl Memory for HostMemory {
     }
 
     #[inline]
-    fn record(&self, kind: trace::Kind, qpn: QpNumber, value: u32) {
+    fn now(&self) -> u64 {
+        self.trace
+            .as_ref()
+            .map_or(0, |recorder| recorder.writer().now())
+    }
+
+    #[inline]
+    fn record_at(&self, ticks: u64, kind: trace::Kind, qpn: QpNumber, value: u32) {
         if let Some(recorder) = &self.trace {
-            recorder.writer().record(kind, qpn, value);
+            recorder.writer().record_at(ticks, kind, qpn, value);
         }
     }
 

@@ -105,11 +105,12 @@ impl QueuePair {
         header: &Header,
         payload: &[Range],
     ) -> Result<(), Busy> {
+        let begin = cx.memory.now();
         // SAFETY: the caller's promise is passed on unchanged.
         unsafe { cx.wire.send(header, payload)? };
         let length = payload_length(payload) as u32;
         cx.memory
-            .record(trace::Kind::PacketOut, self.number, length);
+            .record_at(begin, trace::Kind::PacketOut, self.number, length);
         Ok(())
     }
 
