@@ -438,7 +438,7 @@ impl Polling<'_> {
     #[inline(always)]
     fn empty<S: Sharing>(&self) -> Result<(), Failure> {
         let limit = Deadline::after_us(self.limit_us);
-        let mut queue = self.queue.open::<S>()?;
+        let mut queue = self.queue.kept().open::<S>()?;
         let ticket = queue.post(self.write.wqe(0).signalled(), limit)?;
         let mut done = 0;
         let began = thread::cycles();

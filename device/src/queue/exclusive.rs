@@ -148,6 +148,11 @@ impl Ledger for Exclusive {
     }
 
     #[inline(always)]
+    fn told(&self, _: &QueueState) -> (u64, u64) {
+        (self.consumed, 0)
+    }
+
+    #[inline(always)]
     fn next_cqe(&self) -> u32 {
         self.taken as u32
     }

@@ -97,6 +97,11 @@ pub trait Ledger: Sized {
     /// Blocks known complete to anybody, to be asked before a CQE is read.
     fn refresh(&mut self, state: &QueueState) -> u64;
 
+    /// What other views told by now: blocks known complete, and the error's bits. An answer that nothing has come needs no
+    /// order of these, because a look a moment before would have found as little. So they are under way together with a
+    /// CQE.
+    fn told(&self, state: &QueueState) -> (u64, u64);
+
     /// Number of the CQE to look at next. All CQEs before it have come, and each
     /// that has this number or a later one is of a block at or behind `consumed()`.
     /// 32 bits are enough for a place in a ring and its owner bit.

@@ -400,10 +400,44 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         self.ledger.refresh(self.state) == known
     }
 
-    /// Waits until all blocks below `after` are complete.
+    /// What is to be looked at first by who waits: the leader's next completion.
+    #[inline(always)]
+    pub(super) fn first_look(&self, completions: &Completions) -> CqeTail {
+        match C::leads() {
+            true => self.next_tail(completions),
+            false => CqeTail(0),
+        }
+    }
+
+    /// Whether a thread finds by one look that the blocks below `after` are not all complete, so far as anybody knows. It
+    /// answers soon or not at all: all loads are under way together, and a poll of an empty queue takes as long as one.
+    #[inline(always)]
+    pub(super) fn is_pending(&self, look: CqeTail, after: u64, completions: &Completions) -> bool {
+        if C::COLLECTIVE {
+            return false;
+        }
+        let (consumed, error) = self.ledger.told(self.state);
+        if self.is_own(after, completions, look) {
+            return false;
+        }
+        let tail = last_half(look);
+        let is_old = match completion::owner(completions, self.ledger.next_cqe()) {
+            Some(owner) => !tail.is_new(owner),
+            // Of a collapsed queue the newest completion stays where it is.
+            None => {
+                let last = self.ring.index(self.ledger.seen().wrapping_sub(1));
+                tail.is_success_of_pass(last, None) | (tail.cqe_opcode() == CqeOpcode::INVALID)
+            }
+        };
+        let knows_all = (consumed == self.ledger.consumed()) & (error == 0);
+        (self.ledger.seen() < after) & knows_all & is_old
+    }
+
+    /// Waits until all blocks below `after` are complete, after a [first look](Self::first_look).
     #[inline(always)]
     pub(super) fn wait<H>(
         &mut self,
+        next: CqeTail,
         after: u64,
         deadline: impl FnOnce() -> Deadline,
         completions: &Completions,
@@ -428,7 +462,6 @@ impl<'a, S: Sharing, C: Scope> Producer<'a, S, C> {
         };
         let mut word = DONE;
         if C::leads() {
-            let next = self.next_tail(completions);
             // Mostly it is this request's own: one comparison behind the load.
             if !C::COLLECTIVE && self.is_own(after, completions, next) {
                 self.ledger.take_next(after);

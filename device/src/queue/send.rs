@@ -2,7 +2,7 @@
 
 use core::mem::ManuallyDrop;
 
-use mlx5_wqe::{CqeOpcode, Wqe, WqeIndex};
+use mlx5_wqe::{CqeOpcode, CqeTail, Wqe, WqeIndex};
 use warpbell_gpu::arch::{fence_acquire, fence_acquire_release};
 
 use crate::Deadline;
@@ -169,7 +169,14 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
     /// The queue's first error, for a request that is not done.
     #[inline(always)]
     pub fn is_done(&mut self, ticket: Ticket) -> Result<bool, QueueError> {
-        match self.await_inbound(ticket, Deadline::PASSED) {
+        let look = self.first_look();
+        let Self {
+            handle, producer, ..
+        } = self;
+        if producer.is_pending(look, ticket.after, &handle.completions) {
+            return Ok(false);
+        }
+        match self.await_inbound(look, ticket, Deadline::PASSED) {
             Ok(()) => Ok(true),
             Err(refusal) => refusal.error().map_or(Ok(false), Err),
         }
@@ -183,7 +190,7 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
     /// before the request was done.
     #[inline(always)]
     pub fn wait(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
-        match self.await_inbound(ticket, deadline) {
+        match self.await_inbound(self.first_look(), ticket, deadline) {
             Ok(()) => Ok(()),
             Err(refusal) => Err(self.no_completion(refusal, ticket)),
         }
@@ -197,16 +204,26 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
     /// As for [`wait`](Self::wait).
     #[inline(always)]
     pub fn wait_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), WaitError> {
-        match self.await_outbound(ticket, deadline) {
+        match self.await_outbound(self.first_look(), ticket, deadline) {
             Ok(()) => Ok(()),
             Err(refusal) => Err(self.no_completion(refusal, ticket)),
         }
     }
 
+    #[inline(always)]
+    fn first_look(&self) -> CqeTail {
+        self.producer.first_look(&self.handle.completions)
+    }
+
     /// Waits, and orders the data behind what it found.
     #[inline(always)]
-    fn await_inbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), Refusal> {
-        self.await_outbound(ticket, deadline)?;
+    fn await_inbound(
+        &mut self,
+        look: CqeTail,
+        ticket: Ticket,
+        deadline: Deadline,
+    ) -> Result<(), Refusal> {
+        self.await_outbound(look, ticket, deadline)?;
         if C::leads() {
             // The CQE before the data, because the NIC writes the data first:
             // whoever has seen the CQE then sees the data.
@@ -218,7 +235,12 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
     }
 
     #[inline(always)]
-    fn await_outbound(&mut self, ticket: Ticket, deadline: Deadline) -> Result<(), Refusal> {
+    fn await_outbound(
+        &mut self,
+        look: CqeTail,
+        ticket: Ticket,
+        deadline: Deadline,
+    ) -> Result<(), Refusal> {
         let covered = self.covers(ticket);
         let Self {
             handle, producer, ..
@@ -229,7 +251,8 @@ impl<'a, S: Sharing, C: Scope> SendQueue<'a, S, C> {
             true => deadline,
             false => Deadline::PASSED,
         };
-        producer.wait(ticket.after, deadline, &handle.completions, poll_by(handle))
+        let completions = &handle.completions;
+        producer.wait(look, ticket.after, deadline, completions, poll_by(handle))
     }
 
     /// Whether a signalled WQE of this view reports the request.

@@ -263,6 +263,12 @@ impl<A: Among> Ledger for SharedAmong<A> {
     }
 
     #[inline(always)]
+    fn told(&self, state: &QueueState) -> (u64, u64) {
+        let consumed = load_relaxed64(&state.consumed, A::REACH);
+        (consumed, load_relaxed64(&state.error, A::REACH))
+    }
+
+    #[inline(always)]
     fn next_cqe(&self) -> u32 {
         self.next_cqe
     }

@@ -215,6 +215,11 @@ impl<S: Ledger> Ledger for Traced<'_, S> {
     }
 
     #[inline(always)]
+    fn told(&self, state: &QueueState) -> (u64, u64) {
+        self.ledger.told(state)
+    }
+
+    #[inline(always)]
     fn next_cqe(&self) -> u32 {
         self.ledger.next_cqe()
     }

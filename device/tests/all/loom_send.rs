@@ -228,6 +228,47 @@ fn two_publishers_want_their_order() {
     two_publishers_with(Some(LeftOut::ReleaseStores));
 }
 
+/// Two threads of the GPU post to one queue while the NIC looks at the doorbell's word, and at the record each time the
+/// word has changed: it finds both requests.
+fn a_word_for_doorbells(without: Option<LeftOut>) {
+    model(without, || {
+        let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
+        let post = |rig: &Rig| {
+            let mut queue = rig.handle().open::<GpuShared>().unwrap();
+            let _ = queue.try_post(Wqe::nop()).unwrap();
+        };
+        let other = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || post(&rig)
+        });
+        let nic = thread::spawn({
+            let rig = Arc::clone(&rig);
+            move || fetch(&rig)
+        });
+        post(&rig);
+        other.join().unwrap();
+        let heard = nic.join().unwrap();
+        let now = rig.doorbell_index();
+        let recorded = match heard {
+            Some((rung, recorded)) if now == Some(rung) => recorded,
+            _ => rig.producer_index(),
+        };
+        assert_eq!(recorded, 2, "a late doorbell hid the newest one");
+    });
+}
+
+#[test]
+fn a_word_for_doorbells_hides_none() {
+    a_word_for_doorbells(None);
+}
+
+/// The proof that a record alone does not replace the order of doorbells.
+#[test]
+#[should_panic(expected = "a late doorbell hid the newest one")]
+fn a_word_for_doorbells_wants_their_order() {
+    a_word_for_doorbells(Some(LeftOut::ReleaseStores));
+}
+
 /// The NIC brings data for a read and completes it; whoever learns of it, by
 /// himself or through another thread, must see the data.
 fn poll<S: Sharing>(kind: CompletionKind, without: Option<LeftOut>, nic_releases: bool) {

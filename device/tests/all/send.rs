@@ -504,6 +504,7 @@ fn a_leaked_batch_stalls_a_shared_queue() {
     drop(queue);
     // Whoever shares it does not, and finds out.
     let mut queue = rig.handle().open::<GpuShared>().unwrap();
+    let mut other = rig.handle().open::<GpuShared>().unwrap();
     mem::forget(queue.batch(4, SOON).unwrap());
     let behind = queue.try_post(Wqe::nop().signalled()).unwrap();
     assert_eq!(rig.producer_index(), 2);
@@ -512,6 +513,11 @@ fn a_leaked_batch_stalls_a_shared_queue() {
         queue.wait(behind, SOON),
         Err(WaitError::Failed(stalled)),
         "the request was taken, so its failure must be told"
+    );
+    assert_eq!(
+        other.is_done(behind),
+        Err(stalled),
+        "no completion tells the other view"
     );
     assert_eq!(queue.try_post(Wqe::nop()), Err(PostError::Failed(stalled)));
 }
