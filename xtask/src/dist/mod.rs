@@ -37,9 +37,13 @@ const OLDEST: Floor = Floor::new(2, 35);
 const TOOL_DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// Files that lie in the folder as they are.
-const TEXTS: [(&str, &str); 2] = [
+const TEXTS: [(&str, &str); 3] = [
     ("README.md", include_str!("README.md")),
     ("Containerfile", include_str!("Containerfile")),
+    (
+        "measure.sh",
+        include_str!("../../../papers/measurements/measure.sh"),
+    ),
 ];
 
 /// Why there is no distribution.
