@@ -1,21 +1,26 @@
 //! The benchmark of posting, polling and executed writes, with little of each and on the CPU: every row has its number,
 //! and every queue was rung up to where it was posted.
 
+use std::process::Output;
+
 use serde_json::Value;
 
 use crate::command;
+use crate::common::{document, error_line};
 
-/// Runs it, and gives the rows of its JSON document.
-fn rows(arguments: &[&str]) -> Vec<Value> {
-    let output = command("posting", &[])
+/// Runs it.
+fn output(arguments: &[&str]) -> Output {
+    command("posting", &[])
         .args(["--posts", "4", "--repetitions", "1", "--json"])
         .args(["--queues", "1,4", "--in-flight", "16", "--writes", "400"])
         .args(arguments)
         .output()
-        .expect("the benchmark starts");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{errors}");
-    let mut document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+        .expect("the benchmark starts")
+}
+
+/// The rows of its JSON document.
+fn rows(arguments: &[&str]) -> Vec<Value> {
+    let mut document = document(&output(arguments));
     serde_json::from_value(document["rows"].take()).expect("rows")
 }
 
@@ -63,6 +68,41 @@ fn every_row_has_its_number() {
     // A dot and a ring: of each way to post with a record and without, and of each way to poll. A dot of the rest.
     let circles = 2 * (POST_WAYS * 2 + POLL_WAYS * 2) + EXECUTED + LEGEND;
     assert_eq!(picture.matches("<circle").count(), circles);
+}
+
+#[test]
+fn rows_are_compared_with_those_of_a_file() {
+    let path = std::env::temp_dir().join(format!("warpbell-against-{}.csv", std::process::id()));
+    let file = path.to_str().expect("a plain name");
+    let polls = |case| ["--only", "polling", "--case", case];
+    let with = |case, option| rows(&[&polls(case)[..], &[option, file]].concat());
+    let earlier = with("poll empty, exclusive", "--csv");
+    let later = with("poll empty", "--against");
+    let text = std::fs::read_to_string(&path).expect("a CSV file");
+    std::fs::write(&path, text.replace("lap", "round")).expect("the file changes");
+    let refused = output(&[&polls("poll empty")[..], &["--against", file]].concat());
+    std::fs::remove_file(&path).expect("the file goes");
+
+    let same = |row: &Value, other: &Value| {
+        let keys = ["case", "record", "lap", "doorbell", "scope"];
+        keys.iter().all(|key| row[key] == other[key])
+    };
+    let cycles = |row: &Value| row["cycles"]["median"].as_f64().expect("cycles");
+    for row in &later {
+        match earlier.iter().find(|other| same(row, other)) {
+            // The file has four digits behind the point.
+            Some(other) => {
+                let ratio = row["against"].as_f64().expect("a ratio");
+                assert!((ratio / (cycles(row) / cycles(other)) - 1.0).abs() < 1e-4);
+            }
+            None => assert!(row["against"].is_null(), "{row}"),
+        }
+    }
+    let compared = later.iter().filter(|row| !row["against"].is_null());
+    assert_eq!(compared.count(), earlier.len());
+    assert!(earlier.iter().all(|row| row["against"].is_null()));
+    assert!(!refused.status.success());
+    assert!(error_line(&refused).contains(file));
 }
 
 #[test]

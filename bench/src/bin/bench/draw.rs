@@ -36,10 +36,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 fn again(file: &Path) -> Result<String, Box<dyn std::error::Error + Send + Sync>> {
-    let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
-    let drawn = match file.extension().is_some_and(|ending| ending == "csv") {
-        true => posting::plot::drawing("", &text),
-        false => drawing(&serde_json::from_str(&text)?),
+    let drawn = if file.extension().is_some_and(|ending| ending == "csv") {
+        posting::plot::drawing("", posting::csv::read(file)?)
+    } else {
+        let text = fs::read_to_string(file);
+        let text = text.map_err(|error| format!("{}: {error}", file.display()))?;
+        drawing(&serde_json::from_str(&text)?)
     };
     drawn.ok_or_else(|| format!("{} has no results that can be drawn", file.display()).into())
 }

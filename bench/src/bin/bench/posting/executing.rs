@@ -171,6 +171,7 @@ fn line(
         floor: None,
         ratio: None,
         million_a_second,
+        against: None,
         wanted: None,
         reached: None,
     }

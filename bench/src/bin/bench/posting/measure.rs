@@ -132,6 +132,7 @@ impl Effort {
             floor: Some(Figures::of(&floor)),
             ratio: Some(ours.over(&floor).median()),
             million_a_second: 1e3 * self.cycles_per_ns / ours.median(),
+            against: None,
             wanted: None,
             reached: None,
         }

@@ -18,6 +18,7 @@
 //! each posts less often than asked for.
 
 mod cases;
+pub mod csv;
 mod executing;
 mod measure;
 pub mod plot;
@@ -74,6 +75,9 @@ pub struct Arguments {
     /// Write a CSV file, a row for each case
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Compare with a CSV file of another run: the column `against` shows this run's cycles over those of the same row
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
     /// Draw the steady lap, and what was executed
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -118,7 +122,7 @@ impl Arguments {
 /// An H200's.
 const MULTIPROCESSORS: u32 = 132;
 
-fn measure(arguments: &Arguments) -> Result<(), Error> {
+fn measure(arguments: &Arguments, earlier: &[csv::Row]) -> Result<(), Error> {
     let multiprocessors = arguments.multiprocessors.unwrap_or(match here::kernels() {
         Kernels::Cpu(_) => 2,
         Kernels::Gpu(_) => MULTIPROCESSORS,
@@ -130,13 +134,14 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
     };
     let rows = arguments.rows(&effort, multiprocessors);
     let rows = arguments.filter.some(rows.map_err(Error::Posting)?)?;
+    let rows: Vec<_> = rows.into_iter().map(|row| row.against(earlier)).collect();
     if let Some(path) = &arguments.csv {
-        fs::write(path, table::csv(&rows))
+        fs::write(path, csv::text(&rows))
             .map_err(|error| Error::Posting(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &arguments.svg {
         let kernels = format!("{:?}", here::kernels());
-        if let Some(drawing) = plot::drawing(&kernels, &table::csv(&rows)) {
+        if let Some(drawing) = plot::drawing(&kernels, rows.iter().map(csv::Row::from)) {
             warpbell_bench::plot::write(path, &drawing)?;
         }
     }
@@ -158,8 +163,10 @@ fn measure(arguments: &Arguments) -> Result<(), Error> {
 
 /// Measures, where there is what it takes.
 pub fn run(arguments: &Arguments) -> Result<(), Error> {
+    let earlier = arguments.against.as_deref().map(csv::read).transpose();
+    let earlier = earlier.map_err(|unread| Error::Posting(unread.to_string()))?;
     match arguments.machine().open_with(&warpbell_ptx::KERNELS) {
-        Ok(()) => measure(arguments),
+        Ok(()) => measure(arguments, &earlier.unwrap_or_default()),
         Err(Unable::Missing(why)) => {
             say(format_args!("Skipped: {why}"));
             Ok(())

@@ -105,6 +105,7 @@ pub fn measure(effort: &Effort, filter: &Filter) -> Result<Vec<Line>, String> {
                 floor: Some(Figures::of(floor)),
                 ratio: Some(ours.over(floor).median()),
                 million_a_second: 1e3 * effort.cycles_per_ns / ours.median(),
+                against: None,
                 wanted: None,
                 reached: None,
             };

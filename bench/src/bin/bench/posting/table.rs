@@ -1,10 +1,11 @@
-//! What was measured, as a table, CSV and JSON.
+//! What was measured, as a table and JSON.
 
 use serde::Serialize;
 use warpbell_bench::samples::{Row, Samples};
 use warpbell_hw_tests::say::say;
 
 use super::cases::Wanted;
+use super::csv::Row as Earlier;
 
 /// The repetitions of one thing.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -44,6 +45,8 @@ pub struct Line {
     /// Cycles over those by hand, repetition by repetition; the median.
     pub ratio: Option<f64>,
     pub million_a_second: f64,
+    /// Cycles over those of the same row in another run's file.
+    pub against: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,44 +76,22 @@ impl Line {
         self
     }
 
-    fn record(&self) -> &'static str {
+    /// With its ratio to another run.
+    pub fn against(mut self, earlier: &[Earlier]) -> Self {
+        let own = Earlier::from(&self);
+        let same = earlier.iter().find(|row| row.key == own.key);
+        self.against = same.map(|row| own.cycles / row.cycles);
+        self
+    }
+
+    /// The name of its kind of doorbell.
+    pub fn record(&self) -> &'static str {
         match self.record {
             Some(true) => "with",
             Some(false) => "without",
             None => "",
         }
     }
-}
-
-/// One row a case, with a head.
-pub fn csv(lines: &[Line]) -> String {
-    let mut text = String::from(
-        "case,record,lap,doorbell,scope,wqes,cycles,cycles_min,cycles_max,floor,ratio,million_a_second,wanted,reached\n",
-    );
-    for line in lines {
-        let optional =
-            |value: Option<f64>| value.map_or(String::new(), |value| format!("{value:.3}"));
-        let reached = line
-            .reached
-            .map_or(String::new(), |reached| reached.to_string());
-        text += &format!(
-            "\"{}\",{},{},{},{},{},{:.2},{:.2},{:.2},{},{},{:.2},{},{reached}\n",
-            line.case,
-            line.record(),
-            line.lap,
-            line.doorbell,
-            line.scope,
-            line.wqes,
-            line.cycles.median,
-            line.cycles.min,
-            line.cycles.max,
-            optional(line.floor.map(|floor| floor.median)),
-            optional(line.ratio),
-            line.million_a_second,
-            line.wanted.as_deref().unwrap_or_default(),
-        );
-    }
-    text
 }
 
 /// For a reader.
@@ -121,8 +102,19 @@ pub fn print(lines: &[Line]) {
         .max()
         .unwrap_or(0);
     say(format_args!(
-        "{:width$}  {:7}  {:6}  {:8}  {:6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>9}  wanted",
-        "", "record", "lap", "doorbell", "scope", "cycles", "min", "max", "floor", "ratio", "M/s"
+        "{:width$}  {:7}  {:6}  {:8}  {:6}  {:>9}  {:>9}  {:>9}  {:>9}  {:>6}  {:>7}  {:>9}  wanted",
+        "",
+        "record",
+        "lap",
+        "doorbell",
+        "scope",
+        "cycles",
+        "min",
+        "max",
+        "floor",
+        "ratio",
+        "against",
+        "M/s"
     ));
     for line in lines {
         let verdict = match (&line.wanted, line.reached) {
@@ -135,8 +127,9 @@ pub fn print(lines: &[Line]) {
         };
         let floor = optional(line.floor.map(|floor| floor.median), 1);
         let ratio = optional(line.ratio, 2);
+        let against = optional(line.against, 2);
         let text = format!(
-            "{:width$}  {:7}  {:6}  {:8}  {:6}  {:9.1}  {:9.1}  {:9.1}  {floor:>9}  {ratio:>6}  {:9.2}  {verdict}",
+            "{:width$}  {:7}  {:6}  {:8}  {:6}  {:9.1}  {:9.1}  {:9.1}  {floor:>9}  {ratio:>6}  {against:>7}  {:9.2}  {verdict}",
             line.case,
             line.record(),
             line.lap,
