@@ -150,7 +150,7 @@ pub struct Posting<'a> {
     pub queues: Slice<'a, SendQueueHandle<'a>>,
     /// How many threads in a row use one queue.
     pub threads_per_queue: u32,
-    /// Doorbells of each thread, or of each group of threads that posts together.
+    /// Doorbells of each thread, or of each group of threads that posts together. A queue's ring holds the WQEs of all.
     pub posts: u32,
     /// WQEs that a thread posts under one doorbell.
     pub batch: u32,
@@ -222,6 +222,17 @@ impl<'a> Posting<'a> {
     fn post<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
         self.run::<S, C>(|queue, write, number, limit| {
             let _ = queue.post(write.wqe(number), limit)?;
+            Ok(())
+        })
+    }
+
+    /// The same without a look at the credit.
+    #[inline(always)]
+    fn post_unchecked<S: Sharing, C: Scope>(&self) -> Result<(), Failure> {
+        self.run::<S, C>(|queue, write, number, _| {
+            // SAFETY: a ring holds all that is posted to it, by the promise of `posts`. There is no NIC that could read
+            // an overwritten WQE, or write a CQE; and nobody waits.
+            let _ = unsafe { queue.post_unchecked(write.wqe(number)) }?;
             Ok(())
         })
     }
@@ -324,6 +335,14 @@ kernels! {
     posting_exclusive_inline => post_inline::<Exclusive>;
     /// Each thread posts writes with a signal behind each to a queue of its own.
     posting_exclusive_signal => post_signals::<Exclusive>;
+    /// All threads share a queue, and post values, each for itself.
+    posting_gpu_inline => post_inline::<GpuShared>;
+    /// All threads share a queue, and post writes with a signal behind each, each for itself.
+    posting_gpu_signal => post_signals::<GpuShared>;
+    /// Each thread posts to a queue of its own, without a look at the credit.
+    posting_unchecked_thread => post_unchecked::<Exclusive, Thread>;
+    /// Each block posts to a queue of its own, a WQE of each thread under a doorbell, without a look at the credit.
+    posting_unchecked_block => post_unchecked::<Exclusive, Block>;
 }
 
 /// A kernel for each way that is traced.

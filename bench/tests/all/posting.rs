@@ -29,11 +29,11 @@ fn is_positive(value: &Value) -> bool {
 }
 
 /// Ways to post, three of them with a trace.
-const POST_WAYS: usize = 23;
+const POST_WAYS: usize = 31;
 /// Each of them: both laps, places of the doorbell, scopes, with and without a record.
 const POSTS: usize = POST_WAYS * 16;
-/// Ways to poll.
-const POLL_WAYS: usize = 6;
+/// Ways to poll, in either memory.
+const POLL_WAYS: usize = 6 * 2;
 /// Each of them: both scopes, beside the load of a word and beside a collapsed queue.
 const POLLS: usize = POLL_WAYS * 2 * 2;
 /// One write at a time of each size, with and without a record, and each size through one queue and through four.
@@ -115,8 +115,8 @@ fn a_part_alone_is_measured_alone() {
 fn a_case_alone_is_measured_alone() {
     let alone = |case| rows(&["--case", case]);
     for (case, count) in [
-        ("block of 128", 16),
-        ("poll empty", 2 * 4),
+        ("block of 128", 2 * 16),
+        ("poll empty", 2 * 2 * 4),
         ("of 8 bytes executed, one", 2),
     ] {
         let rows = alone(case);

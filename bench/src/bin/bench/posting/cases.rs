@@ -15,6 +15,10 @@ pub enum Way {
     ExclusiveBatch,
     ExclusiveInline,
     ExclusiveSignal,
+    GpuInline,
+    GpuSignal,
+    UncheckedThread,
+    UncheckedBlock,
     TracedThread,
     TracedWarp,
     TracedGpuThread,
@@ -29,6 +33,11 @@ impl Way {
             Self::TracedGpuThread => Some(Self::GpuThread),
             _ => None,
         }
+    }
+
+    /// Whether a post looks at the credit.
+    pub const fn checks_credit(self) -> bool {
+        !matches!(self, Self::UncheckedThread | Self::UncheckedBlock)
     }
 }
 
@@ -126,7 +135,7 @@ impl Case {
     pub fn hand(&self) -> Hand {
         match self.way {
             Way::ExclusiveWarp | Way::BlockWarp | Way::GpuWarp | Way::TracedWarp => Hand::Warp,
-            Way::ExclusiveBlock => Hand::Block,
+            Way::ExclusiveBlock | Way::UncheckedBlock => Hand::Block,
             _ => Hand::Thread,
         }
     }
@@ -170,11 +179,16 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
     use Way as W;
     let warp = Shape::new(1, 32, 32);
     let block = |threads| Shape::new(1, threads, threads);
+    let one_queue = |blocks, threads| Shape::new(blocks, threads, blocks * threads);
     let own_queues = |warps: u32| Shape::new(1, 32 * warps, 32);
     vec![
         case("thread, exclusive", W::ExclusiveThread, ONE)
             .want(Ratio(1.08))
             .want_without(Ratio(1.08)),
+        // gpunetio's.
+        case("thread, exclusive, unchecked", W::UncheckedThread, ONE)
+            .want(Cycles(1333.0))
+            .want_without(Cycles(741.0)),
         case("thread, exclusive, traced / untraced", W::TracedThread, ONE)
             .want(More(60.0))
             .want_without(More(60.0)),
@@ -200,7 +214,26 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
         case("warp, one doorbell, block-shared", W::BlockWarp, warp).want(Cycles(60.0)),
         case("warp, one doorbell, GPU-shared", W::GpuWarp, warp).want(Cycles(70.0)),
         case("block of 128, one doorbell", W::ExclusiveBlock, block(128)).want(Cycles(12.0)),
+        // gpunetio's.
+        case(
+            "block of 128, one doorbell, unchecked",
+            W::UncheckedBlock,
+            block(128),
+        )
+        .want(Cycles(15.0)),
         case("block of 256, one doorbell", W::ExclusiveBlock, block(256)),
+        case(
+            "8 warps of a block, one queue, block-shared",
+            W::BlockWarp,
+            one_queue(1, 256),
+        )
+        .over(warp),
+        case(
+            "8 warps of a block, one queue, GPU-shared",
+            W::GpuWarp,
+            one_queue(1, 256),
+        )
+        .over(warp),
         case(
             "32 threads of a warp, each its own, GPU-shared",
             W::GpuThread,
@@ -217,19 +250,37 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
         case(
             "8 blocks, one queue, a thread each",
             W::GpuThread,
-            Shape::new(8, 1, 8),
+            one_queue(8, 1),
+        )
+        .over(ONE),
+        case(
+            "8 blocks of 32 threads, each its own, one queue",
+            W::GpuThread,
+            one_queue(8, 32),
         )
         .over(ONE),
         case(
             "16 blocks, one queue, a thread each",
             W::GpuThread,
-            Shape::new(16, 1, 16),
+            one_queue(16, 1),
         )
         .over(ONE),
+        case(
+            "16 blocks, one queue, a warp each",
+            W::GpuWarp,
+            one_queue(16, 32),
+        )
+        .over(warp),
         case("thread, batch of 8", W::ExclusiveBatch, ONE.batch(8)),
         case("thread, batch of 32", W::ExclusiveBatch, ONE.batch(32)),
         case("thread, 8 bytes inline", W::ExclusiveInline, ONE),
+        case("thread, 8 bytes inline, GPU-shared", W::GpuInline, ONE),
         case("thread, write and signal", W::ExclusiveSignal, ONE.batch(2)),
+        case(
+            "thread, write and signal, GPU-shared",
+            W::GpuSignal,
+            ONE.batch(2),
+        ),
         case(
             "8 warps of one SM, own queues",
             W::ExclusiveWarp,

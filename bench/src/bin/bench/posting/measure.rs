@@ -11,8 +11,9 @@ use warpbell_kernels::outcome::Outcome;
 use warpbell_kernels::posting::{
     Ahead, ClockRate, Posting, Span, TracedPosting, posting_block_thread, posting_block_warp,
     posting_clock_rate, posting_exclusive_batch, posting_exclusive_block, posting_exclusive_inline,
-    posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_thread,
-    posting_gpu_warp, posting_traced_gpu_thread, posting_traced_thread, posting_traced_warp,
+    posting_exclusive_signal, posting_exclusive_thread, posting_exclusive_warp, posting_gpu_inline,
+    posting_gpu_signal, posting_gpu_thread, posting_gpu_warp, posting_traced_gpu_thread,
+    posting_traced_thread, posting_traced_warp, posting_unchecked_block, posting_unchecked_thread,
 };
 
 use super::cases::{Case, Hand, Shape, Way};
@@ -142,8 +143,10 @@ impl Effort {
     /// Cycles a WQE of a way.
     fn once(&self, case: &Case, rig: &Rig, place: Place) -> Result<f64, String> {
         let shape = &case.shape;
-        // Where several share a queue, nobody knows how far the others are: there all of it is complete at once.
-        let stepwise = place.lap == Lap::Steady && case.is_alone();
+        // Where several share a queue, nobody knows how far the others are: there all of it is complete at once. So it
+        // is where nobody looks.
+        let looked_at = case.is_alone() && case.way.checks_credit();
+        let stepwise = place.lap == Lap::Steady && looked_at;
         let completed = if stepwise { 0 } else { DEPTH };
         rig.renew(place.lap, completed).map_err(words)?;
         let completions = rig.completions().map_err(words)?;
@@ -291,6 +294,10 @@ fn entry(way: Way) -> Entry<unsafe fn(Posting<'_>)> {
         Way::ExclusiveBatch => entry!(posting_exclusive_batch),
         Way::ExclusiveInline => entry!(posting_exclusive_inline),
         Way::ExclusiveSignal => entry!(posting_exclusive_signal),
+        Way::GpuInline => entry!(posting_gpu_inline),
+        Way::GpuSignal => entry!(posting_gpu_signal),
+        Way::UncheckedThread => entry!(posting_unchecked_thread),
+        Way::UncheckedBlock => entry!(posting_unchecked_block),
     }
 }
 

@@ -14,8 +14,8 @@
 //!
 //! The steady lap begins with a full ring. Where one thread or group has a queue, the CQE tells of room for the next 64
 //! doorbells at a time, so that the credit check looks at it again and again; where many threads share one, all of the
-//! ring is complete, which one look finds. No kernel posts more than a ring holds, so that with many threads on a queue
-//! each posts less often than asked for.
+//! ring is complete, which one look finds. It is, too, for posts that are unchecked, which look at no credit. No kernel
+//! posts more than a ring holds, so that with many threads on a queue each posts less often than asked for.
 
 mod cases;
 pub mod csv;

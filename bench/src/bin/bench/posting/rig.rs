@@ -77,39 +77,47 @@ pub struct Rig {
     rings: Buffer,
     words: Buffer,
     doorbells: Buffer,
-    /// Where completions are not collapsed, those of each queue.
+    /// What a queue's completions are.
+    kind: CompletionKind,
+    /// Those of all queues, where they are not among the words.
     completions: Option<Buffer>,
+}
+
+/// Where kernels have their own memory, or memory of the host's.
+fn placement(pinned: bool) -> Placement {
+    match here::kernels() {
+        Kernels::Cpu(_) => Placement::Host,
+        Kernels::Gpu(module) if pinned => Placement::Pinned(module.gpu()),
+        Kernels::Gpu(module) => Placement::Gpu(module.gpu()),
+    }
 }
 
 impl Rig {
     /// Rings, records and completions where kernels have their own memory, doorbells there or in pinned memory.
     pub fn new(queues: u32, pinned_doorbells: bool) -> Result<Self, Error> {
-        let (own, pinned) = match here::kernels() {
-            Kernels::Cpu(_) => (Placement::Host, Placement::Host),
-            Kernels::Gpu(module) => (
-                Placement::Gpu(module.gpu()),
-                Placement::Pinned(module.gpu()),
-            ),
-        };
         let queues = queues as usize;
-        let doorbells = if pinned_doorbells { pinned } else { own };
         Ok(Self {
             queues,
-            rings: Buffer::placed(own, queues * RING)?,
-            words: Buffer::placed(own, queues * WORDS)?,
-            doorbells: Buffer::placed(doorbells, queues * APART)?,
+            rings: Buffer::placed(placement(false), queues * RING)?,
+            words: Buffer::placed(placement(false), queues * WORDS)?,
+            doorbells: Buffer::placed(placement(pinned_doorbells), queues * APART)?,
+            kind: CompletionKind::Collapsed,
             completions: None,
         })
     }
 
-    /// The same, with a ring of completions where `kind` says so, which only [`Lap::First`] knows.
-    pub fn completing(self, kind: CompletionKind) -> Result<Self, Error> {
-        let bytes = self.queues * RING;
+    /// The same, with completions of this kind, in pinned memory or among all else. Only [`Lap::First`] knows a ring
+    /// and pinned memory.
+    pub fn completing(self, kind: CompletionKind, pinned: bool) -> Result<Self, Error> {
+        let bytes = match kind {
+            CompletionKind::Collapsed => 64,
+            CompletionKind::Ordinary => RING,
+        };
+        let apart = pinned || kind == CompletionKind::Ordinary;
+        let completions = apart.then(|| Buffer::placed(placement(pinned), self.queues * bytes));
         Ok(Self {
-            completions: match kind {
-                CompletionKind::Collapsed => None,
-                CompletionKind::Ordinary => Some(Buffer::placed(self.words.placement(), bytes)?),
-            },
+            kind,
+            completions: completions.transpose()?,
             ..self
         })
     }
@@ -183,8 +191,11 @@ impl Rig {
     /// A queue's first CQE.
     fn cqe<T>(&self, queue: usize) -> *mut T {
         match &self.completions {
-            // SAFETY: each queue's completions lie inside.
-            Some(completions) => unsafe { completions.as_ptr().add(queue * RING) }.cast(),
+            Some(completions) => {
+                let at = queue * (64 << self.completions_log2());
+                // SAFETY: each queue's completions lie inside.
+                unsafe { completions.as_ptr().add(at) }.cast()
+            }
             None => self.word(queue, CQE),
         }
     }
@@ -197,7 +208,10 @@ impl Rig {
 
     /// Base-2 logarithm of a queue's CQEs.
     pub fn completions_log2(&self) -> u8 {
-        self.completions.as_ref().map_or(0, |_| DEPTH_LOG2)
+        match self.kind {
+            CompletionKind::Collapsed => 0,
+            CompletionKind::Ordinary => DEPTH_LOG2,
+        }
     }
 
     /// The same of all queues.
@@ -222,10 +236,7 @@ impl Rig {
                     ring: self.cqe(queue),
                     record: self.word(queue, COMPLETION_RECORD),
                     depth_log2: self.completions_log2(),
-                    kind: match self.completions {
-                        Some(_) => CompletionKind::Ordinary,
-                        None => CompletionKind::Collapsed,
-                    },
+                    kind: self.kind,
                 },
                 state: self.word(queue, STATE),
                 qpn: QPN.get(),
