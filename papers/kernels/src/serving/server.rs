@@ -338,7 +338,8 @@ impl ServingServer<'_> {
         }
     }
 
-    /// Waits a little for all parts of a request behind number `last`, and gives its number.
+    /// Waits a little for all parts of the request behind number `last`, and gives its number. Signals may be ahead of
+    /// it, where all requests are there from the beginning.
     #[inline(always)]
     fn await_request(&self, last: u64) -> u64 {
         let look = Deadline::after_ns(LOOK_NS).fixed();
@@ -350,7 +351,10 @@ impl ServingServer<'_> {
             };
             newest = newest.min(number);
         }
-        newest
+        match newest {
+            END => END,
+            _ => last + 1,
+        }
     }
 
     /// Sends the block's part of an answer, if it has one, and waits until it is complete. Gives when it was posted.
