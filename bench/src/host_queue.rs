@@ -1,7 +1,7 @@
 //! A queue in the host's hands.
 
 use warpbell::wqe::Wqe;
-use warpbell::{Deadline, Exclusive, SendQueue, Thread, Ticket};
+use warpbell::{Deadline, Exclusive, SendQueue, SendQueueHandle, Thread, Ticket};
 use warpbell_host_init::QueuePair;
 use warpbell_kernels::outcome::Failure;
 
@@ -22,9 +22,16 @@ impl<'q> HostQueue<'q> {
     /// # Errors
     /// A queue that is open elsewhere, or failed before.
     pub fn open(pair: &'q QueuePair) -> Result<Self, Error> {
-        let queue = pair.send_queue()?.open::<Exclusive>();
+        Self::of(pair.send_queue()?)
+    }
+
+    /// Opens the queue of this handle.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn of(handle: SendQueueHandle<'q>) -> Result<Self, Error> {
         Ok(Self {
-            queue: queue.map_err(failed)?,
+            queue: handle.open::<Exclusive>().map_err(failed)?,
             newest: None,
         })
     }

@@ -53,6 +53,11 @@ pub enum Error {
         /// For what, and what would do.
         what: String,
     },
+    /// A driver alone, where a launcher has started several processes.
+    #[error(
+        "--driver-alone measures in one process, and a launcher has started several; start one, or leave --driver-alone out"
+    )]
+    AloneAmongRanks,
     /// Recursive doubling of ranks without partners.
     #[error(
         "recursive doubling needs a number of ranks that is a power of two, not {ranks}; choose --algorithms ring, or other --ranks"

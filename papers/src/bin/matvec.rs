@@ -52,6 +52,10 @@ struct Arguments {
     /// Seed of matrix and vectors
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Also measure each driver alone, without a NIC's part: all data is there, and a thread completes at
+    /// once what is posted, which nobody carries out. Takes three times as long
+    #[arg(long)]
+    driver_alone: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -77,6 +81,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         seconds: arguments.seconds,
         depth: arguments.depth,
         seed: arguments.seed,
+        driver_alone: arguments.driver_alone,
     };
     let screen = Screen::new(arguments.output.json, series.steps());
     screen.line(format_args!(
@@ -84,7 +89,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         place::words(node)
     ));
     let results = series.run(node, &screen)?;
-    let more = json!({ "verdict": results.verdicts().first(), "paper": PAPER });
+    let verdicts = results.verdicts();
+    let [verdict, alone] = [0, 1].map(|index| verdicts.get(index));
+    let more = json!({ "verdict": verdict, "verdict_driver_alone": alone, "paper": PAPER });
     results.end(&setting, &series, more, &screen, &arguments.output)
 }
 

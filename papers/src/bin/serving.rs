@@ -95,12 +95,17 @@ struct Arguments {
     /// Seed of weights and pictures
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Also measure each driver alone, without a NIC's part: the server's pictures are there, and a thread
+    /// completes at once what it posts, which nobody carries out. Takes twice as long
+    #[arg(long)]
+    driver_alone: bool,
     /// Serve the clients that connect at this path, one after the other, until Ctrl-C
     #[arg(long, value_name = "PATH", conflicts_with_all = ["connect", "ways", "sides", "picture", "rate", "seconds", "rounds",
-        "warm_up", "every", "json", "svg"])]
+        "warm_up", "every", "driver_alone", "json", "svg"])]
     listen: Option<PathBuf>,
     /// Run only a client of the server at this path, with --picture or the first of --sides
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["network", "every", "ways", "blocks", "threads", "parts", "piece", "depth", "seed", "svg"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["network", "every", "ways", "blocks", "threads", "parts", "piece", "depth", "seed", "driver_alone",
+        "svg"])]
     connect: Option<PathBuf>,
     /// Seconds that a client waits for its server
     #[arg(long, default_value_t = 30, requires = "connect", value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -162,6 +167,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         every: arguments.every,
         depth: arguments.depth,
         seed: arguments.seed,
+        driver_alone: arguments.driver_alone,
     };
     match (&arguments.listen, &arguments.connect) {
         (Some(path), _) => listen(&setting, &series, path),

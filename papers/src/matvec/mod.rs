@@ -1,12 +1,13 @@
 //! The product of a matrix with each of a stream of short vectors, the server's network driven by its host or by its
 //! kernel.
 
+mod alone;
 mod series;
 
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
-use warpbell::Slice;
+use warpbell::{Slice, Word64};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,7 +15,7 @@ use serde::Serialize;
 use warpbell_bench::cause;
 use warpbell_bench::run::interrupt;
 use warpbell_bench::run::memory::{self, Memory};
-use warpbell_host_init::{Buffer, Grid, Launch, Node, entry};
+use warpbell_host_init::{Buffer, Grid, Launch, Node, Shared, entry};
 use warpbell_kernels::outcome::Outcome;
 use warpbell_paper_kernels::matvec::{
     END, MatvecClient, MatvecServer, Multiply, SIDE, TURNS, VECTOR_BYTES, matvec_batch,
@@ -24,7 +25,7 @@ use warpbell_paper_kernels::path::Path;
 
 use crate::Error;
 use crate::application::Measurement;
-use crate::rig::{Driver, HostQueue, Rig};
+use crate::rig::{Alone, Driver, HostQueue, Rig};
 
 pub use series::{APPLICATION, PAPER, PaperRow, Results, Series, usual_blocks};
 
@@ -75,6 +76,15 @@ pub struct Measured {
     pub wrong: u64,
     /// All products of all batches are what a loop on the host says, and nothing beside them was touched.
     pub verified: bool,
+    /// What client and server take for a batch without a NIC's part, where that was asked for.
+    pub driver_alone: Option<Alone>,
+}
+
+impl Measured {
+    /// Microseconds of a batch.
+    fn us(&self) -> f64 {
+        1e6 * self.seconds / self.rounds as f64
+    }
 }
 
 /// The columns of [`Measured::row`].
@@ -83,7 +93,7 @@ pub const HEADER: &str = "batch      blocks   driven by   M vectors/s   batches 
 impl Measurement for Measured {
     fn row(&self) -> String {
         format!(
-            "{:<10} {:>6}   {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}",
+            "{:<10} {:>6}   {:<10} {:>12.3} {:>9} {:>12.2} {:>12.1} {:>17}{}",
             warpbell_bench::run::screen::bytes(self.bytes),
             self.blocks,
             match self.driver {
@@ -92,9 +102,10 @@ impl Measurement for Measured {
             },
             self.million_per_s,
             self.rounds,
-            1e6 * self.seconds / self.rounds as f64,
+            self.us(),
             self.longest_us,
             self.vectors,
+            Alone::words(self.driver_alone.as_ref()),
         )
     }
 
@@ -222,44 +233,20 @@ impl Case {
         let there = rig.near.path(&rig.far, &handles[0], there, part);
         let back = rig.far.path(&rig.near, &handles[1], back, part);
 
-        let comparing = self.threads.max(LANES);
-        let numbers = node.words(MatvecClient::WRONG as usize + comparing as usize)?;
-        let outcomes = [node.shared(Outcome::new())?, node.shared(Outcome::new())?];
-        let client = MatvecClient {
-            path: there,
-            batches: BATCHES,
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            products: unsafe { data.returned.place() },
-            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
-            expected: unsafe { memory::place(&data.expected) },
-            warm_up: self.warm_up,
-            rounds: self.rounds,
-            nanoseconds: self.limit.as_nanos().try_into().unwrap_or(u64::MAX),
-            stop: interrupt::stop(node.placement())?,
-            numbers: Slice::new(&numbers),
-            outcome: &outcomes[0],
-        };
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: LANES + comparing,
-        };
-        let client = Launch::new(entry!(matvec_client), grid, client);
+        let asker = Asker::new(self, node)?;
+        let outcome = node.shared(Outcome::new())?;
+        let client = Some(asker.launch(self, node, &data, there, BATCHES)?);
         let ran = match driver {
             Driver::Kernel | Driver::Triggered | Driver::Proxy => {
-                self.serve_by_kernel(node, &rig, &data, client, back, &outcomes[1])
+                self.serve_by_kernel(node, &rig, &data, client, back, &outcome)
             }
-            Driver::Host => self.serve_by_host(node, &rig, &data, client, back),
+            Driver::Host => self.serve_by_host(node, &rig, &data, client, back, || ()),
         };
-        let kernels = [("the client", &*outcomes[0]), ("the server", &*outcomes[1])];
+        let kernels = [("the client", &*asker.outcome), ("the server", &*outcome)];
         cause::ended(ran, kernels)?;
-        let number = |index: u64| numbers[index as usize].load(Ordering::Relaxed);
-        let rounds = number(MatvecClient::ROUNDS);
-        if rounds == 0 {
-            return Err(warpbell_bench::run::Error::Interrupted.into());
-        }
-        let wrong = (0..u64::from(comparing)).map(|thread| number(MatvecClient::WRONG + thread));
-        let wrong = wrong.sum();
-        let seconds = number(MatvecClient::NANOSECONDS) as f64 / 1e9;
+        let rounds = asker.rounds()?;
+        let wrong = asker.wrong();
+        let seconds = asker.number(MatvecClient::NANOSECONDS) as f64 / 1e9;
         let vectors = self.bytes / u64::from(VECTOR_BYTES);
         Ok(Measured {
             driver,
@@ -269,9 +256,10 @@ impl Case {
             rounds,
             seconds,
             million_per_s: (rounds * vectors) as f64 / seconds / 1e6,
-            longest_us: number(MatvecClient::LONGEST) as f64 / 1e3,
+            longest_us: asker.number(MatvecClient::LONGEST) as f64 / 1e3,
             wrong,
             verified: wrong == 0 && data.guarded(),
+            driver_alone: None,
         })
     }
 
@@ -287,7 +275,7 @@ impl Case {
         node: &Node,
         rig: &Rig,
         data: &Data,
-        client: Launch<'_>,
+        client: Option<Launch<'_>>,
         path: Path<'_>,
         outcome: &Outcome,
     ) -> Result<(), Error> {
@@ -297,16 +285,19 @@ impl Case {
             outcome,
         };
         let server = Launch::new(entry!(matvec_server), self.grid(), server);
-        Ok(node.run_for(&[server, client], &rig.pairs(), self.limit)?)
+        let all: Vec<_> = [server].into_iter().chain(client).collect();
+        Ok(node.run_for(&all, &rig.pairs(), self.limit)?)
     }
 
+    /// Calls `begin` before the first batch. Without a client somebody else says when there is no more.
     fn serve_by_host(
         &self,
         node: &Node,
         rig: &Rig,
         data: &Data,
-        client: Launch<'_>,
+        client: Option<Launch<'_>>,
         path: Path<'_>,
+        begin: impl FnOnce(),
     ) -> Result<(), Error> {
         let pairs = rig.pairs();
         let batch = Launch::new(entry!(matvec_batch), self.grid(), data.multiply(self));
@@ -314,13 +305,16 @@ impl Case {
         // Once ahead, so that no first launch counts.
         node.run(&batch, &[])?;
         let mut queues = rig.far.host_queues()?;
-        let client = [client];
+        begin();
+        let client = client.as_slice();
         thread::scope(|scope| {
-            let client = scope.spawn(|| Ok(node.run_for(&client, &pairs, self.limit)?));
+            let client = (!client.is_empty())
+                .then(|| scope.spawn(|| Ok(node.run_for(client, &pairs, self.limit)?)));
+            let over = || client.as_ref().is_some_and(|client| client.is_finished());
             let mut serve = || {
                 for round in 0.. {
                     for part in 0..self.blocks {
-                        let told = rig.far.wait(part, round + 1, || client.is_finished())?;
+                        let told = rig.far.wait(part, round + 1, over)?;
                         if told.is_none_or(|told| told == END) {
                             return Ok(queues.iter_mut().try_for_each(HostQueue::drain)?);
                         }
@@ -334,10 +328,81 @@ impl Case {
                 Ok(())
             };
             let served = serve();
-            let client = client.join();
-            let client = client.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            let client = client.map_or(Ok(()), |client| {
+                let client = client.join();
+                client.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            });
             cause::first_cause([client, served])
         })
+    }
+}
+
+/// The client of a case.
+struct Asker {
+    /// Threads that compare.
+    comparing: u32,
+    numbers: Shared<[Word64]>,
+    outcome: Shared<Outcome>,
+}
+
+impl Asker {
+    fn new(case: &Case, node: &Node) -> Result<Self, Error> {
+        let comparing = case.threads.max(LANES);
+        Ok(Self {
+            comparing,
+            numbers: node.words(MatvecClient::WRONG as usize + comparing as usize)?,
+            outcome: node.shared(Outcome::new())?,
+        })
+    }
+
+    /// The kernel that sends the first so many batches in turn.
+    fn launch<'l>(
+        &'l self,
+        case: &Case,
+        node: &Node,
+        data: &'l Data,
+        path: Path<'l>,
+        batches: u32,
+    ) -> Result<Launch<'l>, Error> {
+        let client = MatvecClient {
+            path,
+            batches,
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            products: unsafe { data.returned.place() },
+            // SAFETY: this memory outlives the launch; kernels and NICs alone use it meanwhile.
+            expected: unsafe { memory::place(&data.expected) },
+            warm_up: case.warm_up,
+            rounds: case.rounds,
+            nanoseconds: case.limit.as_nanos().try_into().unwrap_or(u64::MAX),
+            stop: interrupt::stop(node.placement())?,
+            numbers: Slice::new(&self.numbers),
+            outcome: &self.outcome,
+        };
+        let grid = Grid {
+            blocks: 1,
+            threads_per_block: LANES + self.comparing,
+        };
+        Ok(Launch::new(entry!(matvec_client), grid, client))
+    }
+
+    fn number(&self, index: u64) -> u64 {
+        self.numbers[index as usize].load(Ordering::Relaxed)
+    }
+
+    /// Batches that counted: one at least, if Ctrl-C did not come before.
+    fn rounds(&self) -> Result<u64, Error> {
+        match self.number(MatvecClient::ROUNDS) {
+            0 => Err(warpbell_bench::run::Error::Interrupted.into()),
+            rounds => Ok(rounds),
+        }
+    }
+
+    /// Words that were not what they should be.
+    fn wrong(&self) -> u64 {
+        let threads = 0..u64::from(self.comparing);
+        threads
+            .map(|thread| self.number(MatvecClient::WRONG + thread))
+            .sum()
     }
 }
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use warpbell_bench::origin::Origin;
 use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
+use warpbell_bench::run::interrupt;
 use warpbell_bench::run::screen::{self, Screen};
 use warpbell_host_init::Node;
 use warpbell_paper_kernels::matvec::VECTOR_BYTES;
@@ -82,6 +83,8 @@ pub struct Series {
     pub depth: u32,
     /// Seed of matrix and vectors.
     pub seed: u64,
+    /// Whether to measure each driver alone, too.
+    pub driver_alone: bool,
 }
 
 impl Series {
@@ -99,6 +102,7 @@ impl Series {
             seconds: 1.0,
             depth: 64,
             seed: 1,
+            driver_alone: false,
         }
     }
 
@@ -136,7 +140,11 @@ impl Series {
             screen,
             |case, driver| {
                 screen.step(screen::bytes(case.bytes));
-                case.measure(node, driver)
+                let measured = case.measure(node, driver)?;
+                match self.driver_alone && !interrupt::requested() {
+                    true => case.measure_alone(node, measured),
+                    false => Ok(measured),
+                }
             },
         )?;
         Ok(Results(results))
@@ -223,18 +231,23 @@ impl Findings for Results {
         }]
     }
 
-    /// The smallest batch, kernel over host.
+    /// The smallest batch, kernel over host; and what that would be of the drivers alone, if it was measured.
     fn verdicts(&self) -> Vec<Verdict> {
-        let smallest = self.pairs().min_by_key(|(host, _)| host.bytes);
-        let verdict = |(host, kernel): (&Measured, &Measured)| Verdict {
+        let Some((host, kernel)) = self.pairs().min_by_key(|(host, _)| host.bytes) else {
+            return Vec::new();
+        };
+        let verdict = |how, found| Verdict {
             what: format!(
-                "batches of {}, driven by the kernel over driven by the host",
+                "batches of {}, {how}driven by the kernel over driven by the host",
                 screen::bytes(host.bytes)
             ),
             wanted: WANTED,
-            found: kernel.million_per_s / host.million_per_s,
+            found,
         };
-        smallest.map(verdict).into_iter().collect()
+        let alone = host.driver_alone.zip(kernel.driver_alone);
+        let alone = alone.map(|(host, kernel)| verdict("drivers alone, ", host.us / kernel.us));
+        let found = kernel.million_per_s / host.million_per_s;
+        [verdict("", found)].into_iter().chain(alone).collect()
     }
 
     fn table(&self) -> Table {

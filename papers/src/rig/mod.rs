@@ -1,5 +1,6 @@
 //! Ends with a queue pair for each part of an application's data, driven by a kernel or by a thread of the host.
 
+mod alone;
 mod driver;
 mod ends;
 mod member;
@@ -21,7 +22,9 @@ use warpbell_patterns::proxy::host::{ProxiedQueue, Proxy};
 use warpbell_patterns::trigger::host::Triggers;
 
 use crate::Error;
+use alone::Completer;
 
+pub use alone::Alone;
 pub use driver::{Driver, reach};
 pub use ends::Ends;
 pub use member::Member;
@@ -31,6 +34,8 @@ pub use warpbell_bench::host_queue::HostQueue;
 pub struct End {
     domain: ProtectionDomain,
     pairs: Vec<QueuePair>,
+    /// What completes in place of the NIC, if nobody is to carry out what is posted.
+    completer: Option<Completer>,
     signals: Memory,
 }
 
@@ -133,6 +138,7 @@ impl End {
         Ok(Self {
             domain,
             pairs,
+            completer: None,
             signals,
         })
     }
@@ -205,7 +211,13 @@ impl End {
 
     /// Sets all signals back, between two runs.
     pub fn clear_signals(&self) {
-        self.signals.write(0, &vec![0; self.signals.len()]);
+        self.tell_all(0);
+    }
+
+    /// All signals say this number.
+    fn tell_all(&self, number: u64) {
+        let signals = self.signals.len() / size_of::<u64>();
+        self.signals.write(0, &number.to_ne_bytes().repeat(signals));
     }
 
     /// Its queue pairs, for a watch.
@@ -218,10 +230,17 @@ impl End {
     /// # Errors
     /// No memory for them.
     pub fn handles(&self, node: &Node) -> Result<Shared<[SendQueueHandle<'_>]>, Error> {
-        let handles = self.pairs.iter().map(QueuePair::send_queue);
-        let handles = handles.collect::<Result<Vec<_>, _>>()?;
+        let handles = self.queues()?;
         let count = handles.len();
         Ok(Shared::slice(node.placement(), count, |at| handles[at])?)
+    }
+
+    fn queues(&self) -> Result<Vec<SendQueueHandle<'_>>, Error> {
+        let handle = |(index, pair)| match &self.completer {
+            None => Ok(QueuePair::send_queue(pair)?),
+            Some(completer) => completer.handle(index, pair),
+        };
+        self.pairs.iter().enumerate().map(handle).collect()
     }
 
     /// Has a proxy serve its queues; it has none of its own any more.
@@ -301,7 +320,7 @@ impl End {
     /// # Errors
     /// A queue that failed before.
     pub fn host_queues(&self) -> Result<Vec<HostQueue<'_>>, Error> {
-        let queues = self.pairs.iter().map(HostQueue::open);
+        let queues = self.queues()?.into_iter().map(HostQueue::of);
         Ok(queues.collect::<Result<_, _>>()?)
     }
 

@@ -159,6 +159,7 @@ impl<'a> Asker<'a> {
                 && (counts.iter().sum::<u64>(), served.count) == (rounds, all)
                 && served.guarded
                 && self.data.guarded(),
+            driver_alone: None,
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! Pictures that a network of layers answers, the server's network driven by its host or by its kernels.
 
+mod alone;
 mod asker;
 mod client;
 mod data;
@@ -28,7 +29,7 @@ use warpbell_paper_kernels::serving::Message;
 use crate::Error;
 use crate::application::Measurement;
 use crate::distribution::Distribution;
-use crate::rig::{Driver, Ends};
+use crate::rig::{Alone, Driver, Ends};
 use crate::together::together;
 
 pub use client::{Answered, CLIENT_HEADER, Client};
@@ -179,6 +180,8 @@ pub struct Measured {
     /// All values of all answers are what a loop on the host says, within a thousandth, nothing beside them was
     /// touched, and each request was answered once.
     pub verified: bool,
+    /// What the server takes for a request without a NIC's part, where that was asked for.
+    pub driver_alone: Option<Alone>,
 }
 
 /// Spans of time at most, with the one behind the end.
@@ -211,7 +214,7 @@ impl Measurement for Measured {
         let percentiles = self.distribution.percentiles();
         let percentiles: String = percentiles.map(|us| format!(" {us:>9.1}")).concat();
         format!(
-            "{:<15} {:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1}{percentiles} {:>10.1} {:>12.2}{dropped}",
+            "{:<15} {:<10} {:<22} {:>9.1} {:>6.1} {:>8.1} {:>8.1} {:>9.1} {:>6.1}{percentiles} {:>10.1} {:>12.2}{dropped}{}",
             self.architecture.name(),
             size(self.width, self.height),
             self.way.name(),
@@ -223,6 +226,7 @@ impl Measurement for Measured {
             self.send_us,
             self.per_s,
             self.core_percent,
+            Alone::words(self.driver_alone.as_ref()),
         )
     }
 

@@ -9,7 +9,7 @@ use warpbell_bench::origin::Origin;
 use warpbell_bench::party::Party;
 use warpbell_bench::plot::{Curve, Panel};
 use warpbell_bench::run::screen::Screen;
-use warpbell_bench::run::{Error as RunError, StageError};
+use warpbell_bench::run::{Error as RunError, StageError, interrupt};
 use warpbell_host_init::{Error as HostError, GpuError, Node};
 
 use super::model::Picture;
@@ -78,6 +78,8 @@ pub struct Series {
     pub depth: u32,
     /// Seed of weights and pictures.
     pub seed: u64,
+    /// Whether to measure each driver alone, too.
+    pub driver_alone: bool,
 }
 
 impl Series {
@@ -104,6 +106,7 @@ impl Series {
             every: None,
             depth: 256,
             seed: 1,
+            driver_alone: false,
         }
     }
 
@@ -220,10 +223,13 @@ impl Possible {
     /// Measures all; with Ctrl-C what there is until then. Of two ranks the first one has what was measured.
     ///
     /// # Errors
-    /// Other than two ranks that a launcher has started; what [`Case::measure`] says.
+    /// Other than two ranks that a launcher has started, or any for a driver alone; what [`Case::measure`] says.
     pub fn run(&self, party: &Party, screen: &Screen) -> Result<Results, Error> {
         let Self { series, node, .. } = self;
         party.own_ranks(2)?;
+        if series.driver_alone && party.size().is_some() {
+            return Err(Error::AloneAmongRanks);
+        }
         self.left_out.iter().for_each(|words| screen.line(words));
         screen.heading(HEADER);
         let mut answer = None;
@@ -235,10 +241,14 @@ impl Possible {
                     case.architecture.name(),
                     way.name()
                 ));
-                let measured = case.measure(party, node, way, series.picture.as_ref())?;
-                Ok(measured.map(|(measured, last)| {
-                    answer = Some(last);
-                    measured
+                let picture = series.picture.as_ref();
+                let Some((measured, last)) = case.measure(party, node, way, picture)? else {
+                    return Ok(None);
+                };
+                answer = Some(last);
+                Ok(Some(match series.driver_alone && !interrupt::requested() {
+                    true => case.measure_alone(node, picture, measured)?,
+                    false => measured,
                 }))
             })?;
         Ok(Results {
@@ -385,20 +395,26 @@ impl Findings for Results {
     }
 
     /// The largest picture of the paper's network: what the host takes over what the kernel takes, and a core over what
-    /// a host that sleeps has.
+    /// a host that sleeps has; the first of the drivers alone, too, if that was measured.
     fn verdicts(&self) -> Vec<Verdict> {
         let of = |way| self.largest(Architecture::Superresolution, way);
         let asleep = [(Way::Asleep, "kernel"), (Way::Graph, "graph")];
         let asleep = asleep.map(|(way, name)| of(way).map(|result| (name, result)));
         let asleep = asleep.iter().flatten();
         let total = |host: &Measured| {
-            let over = asleep.clone().map(|(name, result)| Verdict {
-                what: format!(
-                    "pictures of {}, driven by the host over driven by the {name}",
-                    size(host.width, host.height)
-                ),
-                wanted: WANTED,
-                found: host.total_us / result.total_us,
+            let size = size(host.width, host.height);
+            let over = asleep.clone().flat_map(|(name, result)| {
+                let verdict = |how, found| Verdict {
+                    what: format!(
+                        "pictures of {size}, {how}driven by the host over driven by the {name}"
+                    ),
+                    wanted: WANTED,
+                    found,
+                };
+                let alone = host.driver_alone.zip(result.driver_alone);
+                let alone = alone.map(|(host, own)| verdict("drivers alone, ", host.us / own.us));
+                let with = verdict("", host.total_us / result.total_us);
+                [with].into_iter().chain(alone)
             });
             over.collect::<Vec<_>>()
         };

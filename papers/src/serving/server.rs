@@ -358,9 +358,9 @@ mod tests {
     use warpbell::WaitError;
     use warpbell_kernels::outcome::Failure;
 
-    /// Runs a server of which the second part of a request never comes, as a graph or as a kernel that stays; the test
-    /// sees what it leaves behind.
-    fn late(graph: bool, check: impl FnOnce(&ServerData)) {
+    /// Runs a server to which both parts of so many requests have come, as a graph or as a kernel that stays, until its
+    /// patience is over; the test sees what it leaves behind.
+    fn late(graph: bool, came: [u64; 2], check: impl FnOnce(&ServerData)) {
         let node = Node::cpu();
         let case = Case {
             blocks: 3,
@@ -368,15 +368,18 @@ mod tests {
             ..Case::small(8, 8)
         };
         let rig = Rig::new(&node, [Driver::Kernel; 2], case.parts, case.depth).unwrap();
+        // No answer goes anywhere.
+        let rig = rig.completed().unwrap();
         let model = Model::new(case.architecture, case.seed);
         let data = ServerData::new(&case, &node, &rig.far, Driver::Kernel, &model).unwrap();
         let handles = rig.handles(&rig.far).unwrap();
-        // No answer goes anywhere.
         let back = (&data.answer, &data.arrived);
         let part = case.answer().part(case.parts);
         let stop = StopWord::new(node.placement()).unwrap();
         let outcome = node.shared(Outcome::new()).unwrap();
-        rig.far.tell(0, 1);
+        for (part, number) in came.into_iter().enumerate() {
+            rig.far.tell(part, number);
+        }
         let site = Site {
             case: &case,
             node: &node,
@@ -409,7 +412,7 @@ mod tests {
 
     #[test]
     fn all_blocks_end_together_when_no_request_comes() {
-        late(false, |data| {
+        late(false, [1, 0], |data| {
             // No block went to a meeting to which the others did not come.
             let met = meetings(data);
             assert!(met.iter().all(|times| times == &met[0]), "{met:?}");
@@ -418,7 +421,7 @@ mod tests {
 
     #[test]
     fn a_graph_computes_and_sends_nothing_when_no_request_comes() {
-        late(true, |data| {
+        late(true, [1, 0], |data| {
             assert_eq!(meetings(data), [0; 3]);
             let state = memory::words(&data.rooms.state).unwrap();
             let words = [
@@ -428,5 +431,15 @@ mod tests {
             ];
             assert_eq!(words.map(|word| state[word as usize]), [0; 3]);
         });
+    }
+
+    #[test]
+    fn requests_that_are_all_there_are_answered_one_by_one() {
+        for graph in [false, true] {
+            late(graph, [3, 4], |data| {
+                let state = memory::words(&data.rooms.state).unwrap();
+                assert_eq!(state[ServingServer::SERVED as usize], 3, "{graph}");
+            });
+        }
     }
 }

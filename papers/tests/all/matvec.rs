@@ -2,6 +2,7 @@
 
 use crate::common::{assert_verified, document, error_line, run};
 use crate::interrupted;
+use serde_json::Value;
 
 const MATVEC: &str = env!("CARGO_BIN_EXE_matvec");
 
@@ -30,8 +31,34 @@ fn every_product_of_both_drivers_is_right() {
             let rate = result["million_per_s"].as_f64().unwrap() * 1e6;
             assert!((rate * seconds / (6 * vectors) as f64 - 1.0).abs() < 1e-9);
         }
+        assert!(document["verdict_driver_alone"].is_null());
         let drivers = [0, 1].map(|index| document["measured"][index]["driver"].clone());
         assert_eq!(drivers, ["host", "kernel"]);
+    }
+}
+
+#[test]
+fn each_driver_is_measured_alone_beside_the_nic() {
+    for nic in ["soft", "soft-gpu"] {
+        let short = ["--sizes", "1536", "--blocks", "3", "--seconds", "0.05"];
+        let alone = ["--nic", nic, "--json", "--driver-alone"];
+        let document = document(&run(MATVEC, &[&short[..], &alone].concat()));
+        // With the products of the drivers alone.
+        assert_verified(&document, 2);
+        let number = |value: &Value| value.as_f64().unwrap();
+        let us = [0, 1].map(|index| {
+            let result = &document["measured"][index];
+            let with = 1e6 * number(&result["seconds"]) / number(&result["rounds"]);
+            let alone = &result["driver_alone"];
+            let us = number(&alone["us"]);
+            assert!(us * number(&alone["rounds"]) > 0.0);
+            let share = 100.0 * (1.0 - us / with);
+            assert!((number(&alone["nic_percent"]) - share).abs() < 1e-6);
+            us
+        });
+        let verdict = &document["verdict_driver_alone"];
+        assert!((number(&verdict["found"]) / (us[0] / us[1]) - 1.0).abs() < 1e-9);
+        assert_eq!(verdict["wanted"], document["verdict"]["wanted"]);
     }
 }
 

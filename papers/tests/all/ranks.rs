@@ -148,6 +148,16 @@ fn another_number_of_ranks_is_refused_by_all() {
 }
 
 #[test]
+fn a_driver_alone_is_refused_by_both_ranks() {
+    for output in job(SERVING, 2, "", &["--driver-alone"]) {
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8_lossy(&output.stderr);
+        let words = "--driver-alone measures in one process, and a launcher has started several";
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn all_ranks_end_behind_the_row_in_which_one_is_interrupted() {
     let stencil = ["--cells=8", "--steps=10", "--seconds=2"];
     let serving = ["--sides=8", "--warm-up=0", "--seconds=2"];

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{assert_verified, command, document, error_line, run};
 use crate::{interrupted, press_ctrl_c};
+use serde_json::Value;
 use warpbell_papers::serving::model::{Model, Picture};
 use warpbell_papers::serving::{Architecture, files};
 
@@ -85,6 +86,43 @@ fn every_value_of_every_answer_is_right_in_every_way() {
             // The host copies, and a kernel where the NIC reaches other memory than it.
             let copies = number("copy_in_us") > 0.0 && number("copy_out_us") > 0.0;
             assert_eq!(copies, result["way"] == "host" || nic == "soft");
+        }
+    }
+}
+
+#[test]
+fn each_driver_is_measured_alone_beside_the_nic() {
+    let shape = "--blocks 3 --threads 16 --parts 3 --piece 1K --sides 9 --rounds 3 --seconds 100";
+    for (network, nic) in [("superresolution", "soft"), ("squeeze", "soft-gpu")] {
+        let alone = "--ways host,asleep,spinning,graph --every 50 --driver-alone --json";
+        let all = format!("--network {network} --nic {nic} {shape} {alone}");
+        let document = document(&run(SERVING, &all.split(' ').collect::<Vec<_>>()));
+        // With an answer of each driver alone.
+        assert_verified(&document, 4);
+        let results = document["measured"].as_array().unwrap();
+        for result in results {
+            let number = |value: &Value| value.as_f64().unwrap();
+            let alone = &result["driver_alone"];
+            let us = number(&alone["us"]);
+            assert!(us * number(&alone["rounds"]) > 0.0, "{document:#}");
+            let share = 100.0 * (1.0 - us / number(&result["total_us"]));
+            assert!((number(&alone["nic_percent"]) - share).abs() < 1e-6);
+        }
+        let alone = |verdict: &&Value| verdict["what"].to_string().contains("drivers alone");
+        let verdicts = document["verdicts"].as_array().unwrap().iter();
+        let ratios: Vec<_> = verdicts
+            .filter(alone)
+            .map(|verdict| verdict["found"].as_f64().unwrap())
+            .collect();
+        let us = |way: usize| results[way]["driver_alone"]["us"].as_f64().unwrap();
+        // Of the network that the paper has.
+        let expected = match network {
+            "squeeze" => vec![],
+            _ => vec![us(0) / us(1), us(0) / us(3)],
+        };
+        assert_eq!(ratios.len(), expected.len(), "{document:#}");
+        for (ratio, expected) in ratios.iter().zip(expected) {
+            assert!((ratio / expected - 1.0).abs() < 1e-9, "{document:#}");
         }
     }
 }
@@ -223,6 +261,8 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
         &["--rounds", "0"],
         &["--network", "none"],
         &["--csv", "x"],
+        &["--listen", "/nowhere/x", "--driver-alone"],
+        &["--connect", "/nowhere/x", "--driver-alone"],
     ] {
         assert_eq!(run(SERVING, wrong).status.code(), Some(2), "{wrong:?}");
     }
