@@ -21,7 +21,7 @@
 set -u
 
 steps='posting latency bandwidth ladder placement completions put collectives experts active trigger inbound proxy
-report serving kv demo suite litmus sanitizers two-gpus rust-cuda'
+report serving share kv demo suite litmus sanitizers two-gpus rust-cuda'
 
 refuse() {
     echo "error: $*" >&2
@@ -308,6 +308,15 @@ for step in ${chosen:-$steps}; do
             measure serving-over-time.json serving --on $on --nic soft-gpu --network superresolution,squeeze \
                 $(sized '--sides 16 --seconds 0.4 --every 0.2' '--sides 224 --seconds 6 --every 1') --json \
                 --csv serving-over-time.csv --svg serving-over-time.svg
+            ;;
+        share)
+            for nic in $host soft-gpu; do
+                measure share-matvec-$nic.json matvec --on $on --nic $nic --driver-alone \
+                    $(sized '--sizes 4K --seconds 0.1' '--seconds 0.5') --json
+                measure share-serving-$nic.json serving --on $on --nic $nic --driver-alone \
+                    --network superresolution,squeeze \
+                    $(sized '--sides 16 --seconds 0.1' '--sides 56,224 --seconds 0.5') --json
+            done
             ;;
         kv)
             for nic in $host soft-gpu; do

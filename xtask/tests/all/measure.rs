@@ -15,13 +15,14 @@ const PAGE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../papers/measurements/README.md"
 );
-const PROGRAMS: [&str; 7] = [
+const PROGRAMS: [&str; 8] = [
     "bench",
     "demo",
     "suite",
     "papers/report",
     "papers/serving",
     "papers/kv",
+    "papers/matvec",
     "papers/allreduce",
 ];
 /// What a GPU's driver says of two GPUs.
