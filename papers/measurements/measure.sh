@@ -1,12 +1,13 @@
 #!/bin/sh
-# Measures everything on this machine's first GPU, with the NIC on a CPU thread and on the GPU.
+# Measures everything on one of this machine's GPUs, with the NIC on a CPU thread and on the GPU.
 #
-#   measure.sh [--out FOLDER] [--on gpu|cpu] [STEP...]
+#   measure.sh [--out FOLDER] [--on gpu|cpu] [--gpu NUMBER] [STEP...]
 #   measure.sh --list
 #
 # Data and plots go to FOLDER, by default the script's own. FOLDER/run.md gets the machine, the commit, and a row for
 # each command. Without a STEP all steps run, and run.md is a new one. With STEPs run.md keeps the rows of other steps.
-# --on cpu tries all this on CPU threads, with few repetitions. Its figures are of no use.
+# --gpu takes another GPU than the first, which is number 0: so several GPUs measure at once, each with a folder of its
+# own. --on cpu tries all this on CPU threads, with few repetitions. Its figures are of no use.
 #
 # The status is the number of commands that failed; 2, with a message, if nothing could begin.
 #
@@ -33,18 +34,19 @@ absolute() {
 }
 
 here=$(absolute "$(dirname "$0")") || exit 2
-out=$here on=gpu chosen=''
+out=$here on=gpu gpu=0 chosen=''
 while [ $# -gt 0 ]; do
     case $1 in
         --list)
             printf '%s\n' $steps
             exit
             ;;
-        --out | --on)
+        --out | --on | --gpu)
             [ $# -gt 1 ] || refuse "$1 wants a value"
             case $1 in
                 --out) out=$2 ;;
                 --on) on=$2 ;;
+                --gpu) gpu=$2 ;;
             esac
             shift
             ;;
@@ -61,6 +63,12 @@ case $on in
     cpu) host=soft ;;
     *) refuse "--on is gpu or cpu, not $on" ;;
 esac
+case $gpu in
+    '' | *[!0-9]*) refuse "--gpu is the number of a GPU, not $gpu" ;;
+    0) place="--on $on" ;;
+    *) place="--on $on --gpu $gpu" ;;
+esac
+[ $on = gpu ] || [ "$gpu" = 0 ] || refuse "--gpu wants --on gpu"
 limit=${LIMIT:-300}
 times=${SUITE_TIMES:-1}
 commit=''
@@ -99,6 +107,9 @@ cd "$out" || exit 2
 gpus() {
     nvidia-smi --query-gpu="$1" --format=csv,noheader 2>/dev/null || echo 'not known'
 }
+of_gpu() {
+    gpus "$1" | sed -n "$((gpu + 1))p"
+}
 head_of_page() {
     echo '# One run'
     echo
@@ -109,10 +120,10 @@ head_of_page() {
     echo "| commit | $commit |"
     echo "| kernels on | $on |"
     if [ $on = gpu ]; then
-        echo "| GPU | $(gpus name | head -1), the first of $(gpus name | wc -l) |"
-        echo "| compute capability | $(gpus compute_cap | head -1) |"
-        echo "| SM clock, maximum | $(gpus clocks.max.sm | head -1) |"
-        echo "| driver | $(gpus driver_version | head -1) |"
+        echo "| GPU | $(of_gpu name), number $gpu of $(gpus name | wc -l) |"
+        echo "| compute capability | $(of_gpu compute_cap) |"
+        echo "| SM clock, maximum | $(of_gpu clocks.max.sm) |"
+        echo "| driver | $(of_gpu driver_version) |"
         echo "| CUDA of the driver | $(nvidia-smi 2>/dev/null | sed -n 's/.*CUDA[^:]*Version: *\([0-9.]*\).*/\1/p') |"
     fi
     echo "| CPU | $(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -1), $(nproc) threads |"
@@ -207,136 +218,136 @@ for step in ${chosen:-$steps}; do
     case $step in
         posting)
             little=$(sized '--repetitions 1 --posts 32 --writes 500 --queues 1' '')
-            measure posting.txt bench posting --on $on --nic soft-gpu $little --csv posting.csv --svg posting.svg
-            measure posting-$host.txt bench posting --on $on --nic $host --only executing $little \
+            measure posting.txt bench posting $place --nic soft-gpu $little --csv posting.csv --svg posting.svg
+            measure posting-$host.txt bench posting $place --nic $host --only executing $little \
                 --csv posting-$host.csv --svg posting-$host.svg
             ;;
         latency)
             for nic in $host soft-gpu; do
-                measure latency-$nic.json bench pingpong --on $on --nic $nic $(sized '--sizes 8,64 --rounds 20' '') \
+                measure latency-$nic.json bench pingpong $place --nic $nic $(sized '--sizes 8,64 --rounds 20' '') \
                     --json --svg latency-$nic.svg
             done
             ;;
         bandwidth)
             little='--verbs write --to 64 --messages 64 --repetitions 1'
-            measure bandwidth-$host.json bench bandwidth --on $on --nic $host \
+            measure bandwidth-$host.json bench bandwidth $place --nic $host \
                 $(sized "$little" '--verbs write,read,send --to 1M') --batch 16 --json --svg bandwidth-$host.svg
             # All verbs and sizes would take minutes here.
-            measure bandwidth-soft-gpu.json bench bandwidth --on $on --nic soft-gpu \
+            measure bandwidth-soft-gpu.json bench bandwidth $place --nic soft-gpu \
                 $(sized "$little" '--verbs write --to 64K --repetitions 1') --batch 16 --json \
                 --svg bandwidth-soft-gpu.svg
             ;;
         ladder)
             for nic in $host soft-gpu; do
-                measure ladder-$nic.json bench bandwidth --on $on --nic $nic --ladder \
+                measure ladder-$nic.json bench bandwidth $place --nic $nic --ladder \
                     $(sized '--queues 2 --to 16 --messages 64 --repetitions 1' '') --json --svg ladder-$nic.svg
             done
             ;;
         placement)
             # An engine on a CPU reaches host memory only, so there is one placement with it.
-            measure placement-soft-gpu.json bench placement --on $on --nic soft-gpu \
+            measure placement-soft-gpu.json bench placement $place --nic soft-gpu \
                 $(sized '--sizes 8 --messages 64 --repetitions 1' '') --json --svg placement-soft-gpu.svg
             ;;
         completions)
             little='--queues 2 --repetitions 1 --polls 20 --load-ms 2'
-            measure completions-$host.txt bench completions --on $on --nic $host \
+            measure completions-$host.txt bench completions $place --nic $host \
                 $(sized "$little" '--queues 128 --repetitions 5')
             # This NIC has room for 32 queue pairs.
-            measure completions-soft-gpu.txt bench completions --on $on --nic soft-gpu \
+            measure completions-soft-gpu.txt bench completions $place --nic soft-gpu \
                 $(sized "$little" '--queues 1,8,15 --repetitions 5')
             ;;
         put)
             for nic in $host soft-gpu; do
-                measure put-$nic.txt bench put --on $on --nic $nic $(sized '--rounds 20 --warm-up 2' '')
+                measure put-$nic.txt bench put $place --nic $nic $(sized '--rounds 20 --warm-up 2' '')
             done
             ;;
         collectives)
             little='--members 2 --words 16 --rounds 4 --repetitions 1'
-            measure collectives-$host.txt bench collectives --on $on --nic $host $(sized "$little" '')
+            measure collectives-$host.txt bench collectives $place --nic $host $(sized "$little" '')
             # This NIC has room for 32 queue pairs.
-            measure collectives-soft-gpu.txt bench collectives --on $on --nic soft-gpu $(sized "$little" '--members 5')
+            measure collectives-soft-gpu.txt bench collectives $place --nic soft-gpu $(sized "$little" '--members 5')
             ;;
         experts)
             for nic in $host soft-gpu; do
-                measure experts-$nic.txt bench experts --on $on --nic $nic $(sized --quick '--blocks 8 --threads 256') \
+                measure experts-$nic.txt bench experts $place --nic $nic $(sized --quick '--blocks 8 --threads 256') \
                     --csv experts-$nic.csv
             done
             ;;
         active)
             little=$(sized '--messages 4 --rounds 20 --warm-up 2' '')
             for nic in $host soft-gpu; do
-                measure active-$nic.txt bench active --on $on --nic $nic $little --csv active-$nic.csv
+                measure active-$nic.txt bench active $place --nic $nic $little --csv active-$nic.csv
             done
-            measure active-large.txt bench active --on $on --nic soft-gpu \
+            measure active-large.txt bench active $place --nic soft-gpu \
                 $(sized "$little" '--words 4096 --blocks 8') --csv active-large.csv
             ;;
         trigger)
             for nic in $host soft-gpu; do
-                measure trigger-$nic.txt bench trigger --on $on --nic $nic \
+                measure trigger-$nic.txt bench trigger $place --nic $nic \
                     $(sized '--rounds 20 --warm-up 2 --chains 2' '')
             done
             ;;
         inbound)
             for nic in $host soft-gpu; do
-                measure inbound-$nic.txt bench inbound --on $on --nic $nic \
+                measure inbound-$nic.txt bench inbound $place --nic $nic \
                     $(sized '--sizes 8 --threads 32 --rounds 5 --warm-up 1' '')
             done
             ;;
         proxy)
             little='--groups 2 --rounds 20 --singles 20'
             for nic in $host soft-gpu; do
-                measure proxy-$nic.txt bench proxy --on $on --nic $nic $(sized "$little" '--waiting-threads 1,8,64') \
+                measure proxy-$nic.txt bench proxy $place --nic $nic $(sized "$little" '--waiting-threads 1,8,64') \
                     --sizes 8,64,512,4K,64K
             done
             for line in registers memory locked; do
                 # The lock is in a GPU's cache.
                 [ $on:$line != cpu:locked ] || continue
-                measure proxy-$line.txt bench proxy --on $on --nic $host --producer-line $line \
+                measure proxy-$line.txt bench proxy $place --nic $host --producer-line $line \
                     $(sized "$little --streaming 1M" '--groups 64 --threads 1 --drains 1 --streaming 1024M')
             done
             ;;
         report)
-            measure applications.json report --on $on $(sized '--quick --only jacobi' '') --seconds 0.1 \
+            measure applications.json report $place $(sized '--quick --only jacobi' '') --seconds 0.1 \
                 --out applications.html --json
             ;;
         serving)
             for nic in $host soft-gpu; do
-                measure serving-$nic.json serving --on $on --nic $nic --network superresolution,squeeze \
+                measure serving-$nic.json serving $place --nic $nic --network superresolution,squeeze \
                     $(sized '--sides 16 --seconds 0.1' '--sides 56,224 --seconds 0.5') --json --svg serving-$nic.svg
             done
             # The paper's figure 7 has a minute.
-            measure serving-over-time.json serving --on $on --nic soft-gpu --network superresolution,squeeze \
+            measure serving-over-time.json serving $place --nic soft-gpu --network superresolution,squeeze \
                 $(sized '--sides 16 --seconds 0.4 --every 0.2' '--sides 224 --seconds 6 --every 1') --json \
                 --csv serving-over-time.csv --svg serving-over-time.svg
             ;;
         share)
             for nic in $host soft-gpu; do
-                measure share-matvec-$nic.json matvec --on $on --nic $nic --driver-alone \
+                measure share-matvec-$nic.json matvec $place --nic $nic --driver-alone \
                     $(sized '--sizes 4K --seconds 0.1' '--seconds 0.5') --json
-                measure share-serving-$nic.json serving --on $on --nic $nic --driver-alone \
+                measure share-serving-$nic.json serving $place --nic $nic --driver-alone \
                     --network superresolution,squeeze \
                     $(sized '--sides 16 --seconds 0.1' '--sides 56,224 --seconds 0.5') --json
             done
             ;;
         kv)
             for nic in $host soft-gpu; do
-                measure kv-$nic.txt kv --on $on --nic $nic $(sized '--sizes 16,64 --gets 20' '')
+                measure kv-$nic.txt kv $place --nic $nic $(sized '--sizes 16,64 --gets 20' '')
             done
             ;;
         demo)
             for nic in $host soft-gpu; do
-                measure demo-$nic.txt demo --on $on --nic $nic $(sized --quick '')
+                measure demo-$nic.txt demo $place --nic $nic $(sized --quick '')
             done
             ;;
         suite)
             each=$limit limit=$((limit * times))
             for nic in $host soft-gpu; do
-                measure suite-$nic.txt suite --times $times $(sized '--tests deadlines,state' '') -- --on $on --nic $nic
+                measure suite-$nic.txt suite --times $times $(sized '--tests deadlines,state' '') -- $place --nic $nic
             done
             limit=$each
             ;;
         litmus)
-            measure litmus.txt suite litmus --on $on --nic soft-gpu
+            measure litmus.txt suite litmus $place --nic soft-gpu
             ;;
         sanitizers)
             PATH=$PATH:/usr/local/cuda/bin
@@ -347,15 +358,15 @@ for step in ${chosen:-$steps}; do
             else
                 for tool in memcheck racecheck synccheck; do
                     measure sanitizer-$tool.txt suite --under "compute-sanitizer --error-exitcode 9 --tool $tool" \
-                        --tests verbs,shared,triggers -- --on gpu --nic soft-host --slower 20
+                        --tests verbs,shared,triggers -- $place --nic soft-host --slower 20
                 done
             fi
             ;;
         two-gpus)
             # Kernels on one GPU, and the NIC on the other one.
             apart='--on gpu --nic soft-gpu --nic-gpu 1'
-            if [ $on = cpu ] || [ "$(gpus name | wc -l)" -lt 2 ]; then
-                skip 'there are no two GPUs'
+            if [ $on = cpu ] || [ "$gpu" != 0 ] || [ "$(gpus name | wc -l)" -lt 2 ]; then
+                skip 'there is no GPU 1 beside GPU 0'
                 continue
             fi
             measure demo-two-gpus.txt demo $apart --quick
@@ -369,16 +380,16 @@ for step in ${chosen:-$steps}; do
             ;;
         rust-cuda)
             # The same programs with the other compiler's PTX, which goes where the commands run for the time.
-            architecture=sm_$(gpus compute_cap | head -1 | tr -d .)
+            architecture=sm_$(of_gpu compute_cap | tr -d .)
             if [ $on = cpu ] || ! cp "${other_compiler:-/none}"/*".$architecture.ptx" . 2>/dev/null; then
                 skip "RUST_CUDA_PTX names no folder with PTX for this GPU"
                 continue
             fi
             given="--ptx kernels.$architecture.ptx --ptx soft_nic.$architecture.ptx"
-            measure posting-rust-cuda.txt bench posting --on gpu --nic soft-gpu $given --csv posting-rust-cuda.csv
+            measure posting-rust-cuda.txt bench posting $place --nic soft-gpu $given --csv posting-rust-cuda.csv
             for nic in soft-host soft-gpu; do
-                measure demo-rust-cuda-$nic.txt demo --on gpu --nic $nic $given
-                measure suite-rust-cuda-$nic.txt suite -- --on gpu --nic $nic $given --ptx suite.$architecture.ptx
+                measure demo-rust-cuda-$nic.txt demo $place --nic $nic $given
+                measure suite-rust-cuda-$nic.txt suite -- $place --nic $nic $given --ptx suite.$architecture.ptx
             done
             rm ./*".$architecture.ptx"
             ;;

@@ -27,7 +27,7 @@ const PROGRAMS: [&str; 8] = [
 ];
 /// What a GPU's driver says of two GPUs.
 const TWO_GPUS: &str = r#"case "$*" in
-    *=name*) echo "Fake GPU 7"; echo "Fake GPU 7" ;;
+    *=name*) echo "Fake GPU 7"; echo "Fake GPU 8" ;;
     *=compute_cap*) echo 9.0; echo 9.0 ;;
     *=clocks.max.sm*) echo "1234 MHz"; echo "1234 MHz" ;;
     *=driver_version*) echo 123.45; echo 123.45 ;;
@@ -213,7 +213,7 @@ fn two_gpus_a_sanitizer_and_another_compilers_ptx_are_used() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let page = place.page();
     for line in [
-        "| GPU | Fake GPU 7, the first of 2 |",
+        "| GPU | Fake GPU 7, number 0 of 2 |",
         "| compute capability | 9.0 |",
         "| SM clock, maximum | 1234 MHz |",
         "| driver | 123.45 |",
@@ -232,6 +232,23 @@ fn two_gpus_a_sanitizer_and_another_compilers_ptx_are_used() {
     let read = fs::read_to_string(place.path("out/suite-rust-cuda-soft-gpu.log")).unwrap();
     assert_eq!(read, "kernelssoft_nicsuite");
     assert!(!place.path("out/suite.sm_90.ptx").exists());
+}
+
+#[test]
+fn another_gpu_is_measured() {
+    let place = Place::new();
+    place.script("tools/nvidia-smi", TWO_GPUS);
+    place.measure(&["--gpu", "1", "suite", "two-gpus"], "60");
+    let page = place.page();
+    assert!(
+        page.contains("| GPU | Fake GPU 8, number 1 of 2 |"),
+        "{page}"
+    );
+    let command = "`suite --times 1 -- --on gpu --gpu 1 --nic soft-gpu >suite-soft-gpu.txt`";
+    assert!(page.contains(command), "{page}");
+    let rows = place.rows();
+    let apart = rows.iter().find(|[step, ..]| step == "two-gpus");
+    assert_eq!(apart.unwrap()[2], "**skipped**");
 }
 
 #[test]
@@ -305,6 +322,8 @@ fn bad_arguments_are_refused_before_anything_runs() {
         (&["--nonsense"], "no such option: --nonsense"),
         (&["--on", "paper"], "not paper"),
         (&["--on"], "--on wants a value"),
+        (&["--gpu", "one"], "not one"),
+        (&["--on", "cpu", "--gpu", "1"], "--gpu wants --on gpu"),
     ] {
         let output = place.measure(arguments, "60");
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
