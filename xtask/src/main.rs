@@ -40,7 +40,7 @@ use mutants::{Group, MutantsError};
 use ptx::by_rust_cuda;
 use ptx::rust_cuda::{COMPONENTS, Checkout};
 use ptx::{Assemble, Compiler, PtxError};
-use report::Report;
+use report::{Failure, Report};
 use run::{Ending, RunError};
 use say::say;
 use steps::{BENCH, Extent, PROGRAMS, PROOFS, Step, Steps};
@@ -369,18 +369,26 @@ fn test(
             Err(missing) => Report::without(&step.name(), &missing),
         };
         spinner.suspend(|| print_report(*step, &report, step_started.elapsed()));
-        report.counts
+        let name = step.name();
+        let short = report.failures.iter().flat_map(Failure::in_short);
+        let short = short.map(|line| format!("failed: {name}: {line}"));
+        (report.counts, short.collect::<Vec<_>>())
     };
     let mut total = Counts::default();
+    let mut failures = Vec::new();
     for group in chosen.chunk_by(|one, next| one.stands_apart() && next.stands_apart()) {
-        let counts = run::so_many_at_a_time(AT_A_TIME, group, carry_out);
-        counts.into_iter().for_each(|counts| total += counts);
+        for (counts, short) in run::so_many_at_a_time(AT_A_TIME, group, carry_out) {
+            total += counts;
+            failures.extend(short);
+        }
     }
     spinner.finish_and_clear();
     if !left_out.is_empty() {
         let names: Vec<_> = left_out.iter().map(|step| step.name()).collect();
         say!("left out: {}", names.join(", "));
     }
+    // Once more, because their output may be far above.
+    failures.iter().for_each(|line| say!("{line}"));
     say!("took {}", in_words(started.elapsed()));
     say!("{total}");
     Ok(total.failed == 0)

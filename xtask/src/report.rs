@@ -20,6 +20,26 @@ pub struct Failure {
     pub output: String,
 }
 
+impl Failure {
+    /// Lines that an account in short has.
+    const IN_SHORT: usize = 5;
+
+    /// What failed, in a line or a few: the tests, or else the end of the output.
+    pub fn in_short(&self) -> Vec<String> {
+        let lines = || self.output.lines().filter(|line| !line.trim().is_empty());
+        let mut short: Vec<_> = lines()
+            .filter(|line| line.starts_with("test ") && line.ends_with(" FAILED"))
+            .take(Self::IN_SHORT)
+            .collect();
+        if short.is_empty() {
+            short = lines().collect();
+            short.drain(..short.len().saturating_sub(Self::IN_SHORT));
+        }
+        let with_title = |line| format!("{}: {line}", self.title);
+        short.into_iter().map(with_title).collect()
+    }
+}
+
 impl Report {
     /// The report of a step whose tools are not there: it failed if nobody wanted them installed.
     pub fn without(step: &str, missing: &Missing) -> Self {
@@ -140,6 +160,27 @@ mod tests {
         let report = report_of_tests(101, &result_line(3, 1, 0));
         assert_eq!(report.counts.to_string(), "3 passed, 1 failed");
         assert_eq!(report.failures.len(), 1);
+    }
+
+    #[test]
+    fn a_failure_in_short_names_the_tests_or_has_the_end_of_the_output() {
+        let short = |output: &str| {
+            let failure = Failure {
+                title: "a".into(),
+                output: output.into(),
+            };
+            failure.in_short()
+        };
+        let tests =
+            "test x ... ok\ntest y ... FAILED\n\nthread 'y' panicked\ntest z ... FAILED\nerror\n";
+        assert_eq!(
+            short(tests),
+            ["a: test y ... FAILED", "a: test z ... FAILED"]
+        );
+        let lines = "1\n2\n3\n\n4\n5\n6\n(exit status: 1)\n";
+        let last = ["a: 3", "a: 4", "a: 5", "a: 6", "a: (exit status: 1)"];
+        assert_eq!(short(lines), last);
+        assert_eq!(short("alone"), ["a: alone"]);
     }
 
     #[test]
