@@ -290,8 +290,7 @@ pub fn all(multiprocessors: u32) -> Vec<Case> {
         case(
             "20 warps of one SM, own queues",
             W::ExclusiveWarp,
-            // As many as there is room for: a thread of this kernel takes 84 registers or more, of which 768 threads have
-            // 85 each; 28 warps fitted when it took 68.
+            // As many as fitted when a thread of this kernel took 84 registers: 768 threads have 85 each.
             own_queues(20),
         )
         .want(Rate(450.0)),

@@ -140,7 +140,7 @@ fn measure(arguments: &Arguments, earlier: &[csv::Row]) -> Result<(), Error> {
             .map_err(|error| Error::Posting(format!("{}: {error}", path.display())))?;
     }
     if let Some(path) = &arguments.svg {
-        let kernels = format!("{:?}", here::kernels());
+        let kernels = here::kernels().to_string();
         if let Some(drawing) = plot::drawing(&kernels, rows.iter().map(csv::Row::from)) {
             warpbell_bench::plot::write(path, &drawing)?;
         }
@@ -150,7 +150,7 @@ fn measure(arguments: &Arguments, earlier: &[csv::Row]) -> Result<(), Error> {
         say(format_args!("{document}"));
     } else {
         say(format_args!(
-            "{:?}, {:.3} cycles a nanosecond, up to {} posts a thread, {} repetitions",
+            "{}, {:.3} cycles a nanosecond, up to {} posts a thread, {} repetitions",
             here::kernels(),
             effort.cycles_per_ns,
             effort.posts,

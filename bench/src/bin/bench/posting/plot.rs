@@ -4,6 +4,7 @@ use warpbell_bench::svg::{self, Anchor, Drawing, MARGIN, Mark, Scale, WIDTH};
 
 use super::csv::{Key, Row};
 use super::executing::EXECUTED;
+use super::polling::OVER;
 use super::rig::Lap;
 
 /// Height of a case: its name, and its dots below.
@@ -14,6 +15,7 @@ const INSET: f64 = 10.0;
 /// Whether a row is one of those of which something may be wanted.
 fn is_drawn(row: &Row) -> bool {
     let Key {
+        case,
         record,
         lap,
         doorbell,
@@ -21,7 +23,9 @@ fn is_drawn(row: &Row) -> bool {
         ..
     } = &row.key;
     let steady = lap == Lap::Steady.name() || record.is_empty();
-    lap == EXECUTED || steady && doorbell == "pinned" && scope == "gpu"
+    // Such a row has the poll of the row before it.
+    let is_new = !case.ends_with(OVER);
+    lap == EXECUTED || steady && doorbell == "pinned" && scope == "gpu" && is_new
 }
 
 /// With a doorbell record, without one, and of a poll.
@@ -116,6 +120,9 @@ mod tests {
             floor: Some(11.0),
         };
         assert_eq!(drawing("", [row(Lap::First)]), None);
+        let mut over = row(Lap::Steady);
+        over.key.case += OVER;
+        assert_eq!(drawing("", [over]), None);
         let drawn = drawing("a GPU", Lap::ALL.map(row)).unwrap();
         // The case's dot and ring, and the legend's four.
         assert_eq!(drawn.matches("<circle").count(), 6);

@@ -86,6 +86,9 @@ const WAYS: [(&str, Way, Option<Wanted>); 6] = [
     ),
 ];
 
+/// The end of the name of a row that compares with a collapsed queue's poll.
+pub const OVER: &str = ", over a collapsed queue's";
+
 /// What a ring of completions, which keeps the cause of an error, may cost of a poll.
 const OVER_COLLAPSED: f64 = 1.02;
 
@@ -148,10 +151,7 @@ fn measure_in(pinned: bool, effort: &Effort, filter: &Filter) -> Result<Vec<Line
             };
             let wanted = wanted.filter(|_| reach == FenceReach::Gpu && !pinned);
             lines.push(line(name.clone(), &floor).want(wanted));
-            let over = line(
-                format!("{name}, over a collapsed queue's"),
-                &collapsed_there,
-            );
+            let over = line(format!("{name}{OVER}"), &collapsed_there);
             lines.push(over.want(Some(Wanted::Ratio(OVER_COLLAPSED))));
         }
     }
