@@ -5,11 +5,12 @@
 //! platforms of Linux that this runs on a variadic call passes it in the same register, and where the caller gave
 //! none, what is in the register is handed on and nobody looks at it.
 
+use std::arch::naked_asm;
 use std::ffi::{c_int, c_ulong, c_void};
 use std::slice;
 
 use crate::attributes::RDMA_VERBS_IOCTL;
-use crate::{device_file, machine, netlink, next, sysfs, uverbs};
+use crate::{device_file, libmlx5, machine, netlink, next, sysfs, uverbs};
 
 /// Sets errno, and gives what a failing function returns.
 pub fn fail(errno: c_int) -> c_int {
@@ -169,12 +170,27 @@ fn ask(file: c_int, request: &[u8]) -> isize {
 /// a card would be at work, and at which this thread wants something of it. On few cores the HCA's own thread would have
 /// to take the core from this one first, for which it has to wait for a timer.
 ///
+/// Of other callers' locks this only passes the call on.
+///
 /// # Safety
 /// As of the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
+#[unsafe(naked)]
 pub unsafe extern "C" fn pthread_spin_unlock(lock: *mut libc::pthread_spinlock_t) -> c_int {
+    // The return address becomes the second argument.
+    #[cfg(target_arch = "x86_64")]
+    naked_asm!("mov rsi, [rsp]", "jmp {}", sym leave_spin_lock);
+    #[cfg(target_arch = "aarch64")]
+    naked_asm!("mov x1, x30", "b {}", sym leave_spin_lock);
+}
+
+/// # Safety
+/// As of `pthread_spin_unlock`; `caller` is where its caller goes on.
+unsafe extern "C" fn leave_spin_lock(lock: *mut libc::pthread_spinlock_t, caller: usize) -> c_int {
     // SAFETY: the caller keeps to the contract of `pthread_spin_unlock`.
     let result = unsafe { next::pthread_spin_unlock(lock) };
-    machine::help();
+    if libmlx5::contains(caller) {
+        machine::help();
+    }
     result
 }

@@ -44,6 +44,7 @@ mod devx_events;
 mod events;
 pub mod interpose;
 mod lacks;
+mod libmlx5;
 mod link_mtu;
 mod machine;
 mod netlink;

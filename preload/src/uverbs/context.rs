@@ -8,6 +8,7 @@ use super::Write;
 use crate::abi::{Context, Device, DriverContext, ExtendedDevice, Port};
 use crate::async_events::Channel;
 use crate::attributes::Errno;
+use crate::libmlx5;
 use crate::machine::{limits, machine, system};
 use crate::port::{NODE_GUID, Port as Kind, port};
 use crate::wires::{Wires, wires};
@@ -33,6 +34,7 @@ const MAX_DEPTH: u32 = 1 << 15;
 pub fn get(write: &mut Write<'_, '_>) -> Result<(), Errno> {
     // The engine starts with the device.
     machine()?;
+    libmlx5::find();
     let (channel, read) = Channel::create().map_err(|error| system(&error))?;
     write.open.events = Some(channel);
     // Its user closes it with the device.
