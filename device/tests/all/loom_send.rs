@@ -133,25 +133,27 @@ fn publish_without_a_record_wants_its_release_fence() {
     publish_by_doorbell::<Exclusive>(Some(LeftOut::Release));
 }
 
+/// One thread of several that share a queue posts a WQE.
+fn post_one(rig: &Rig) {
+    let mut queue = rig.handle().open::<GpuShared>().unwrap();
+    let _ = queue.try_post(Wqe::nop()).unwrap();
+}
+
 /// Two threads of the GPU post to one queue without a record: the newest doorbell has the highest index, and whoever
 /// goes by it finds the WQEs of both.
 fn two_publishers_by_doorbell(without: Option<LeftOut>) {
     model(without, || {
         let rig = Rig::new(2, CompletionKind::Collapsed);
         let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
-        let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared>().unwrap();
-            let _ = queue.try_post(Wqe::nop()).unwrap();
-        };
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
-            move || post(&rig)
+            move || post_one(&rig)
         });
         let nic = thread::spawn({
             let rig = Arc::clone(&rig);
             move || fetch_by_doorbell(&rig)
         });
-        post(&rig);
+        post_one(&rig);
         other.join().unwrap();
         nic.join().unwrap();
         assert_eq!(fetch_by_doorbell(&rig), Some(2), "the doorbell went back");
@@ -178,10 +180,7 @@ fn who_posts_again_keeps_the_order() {
         let rig = Arc::new(rig.with_doorbell(SendDoorbell::WithoutRecord));
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
-            move || {
-                let mut queue = rig.handle().open::<GpuShared>().unwrap();
-                let _ = queue.try_post(Wqe::nop()).unwrap();
-            }
+            move || post_one(&rig)
         });
         let nic = thread::spawn({
             let rig = Arc::clone(&rig);
@@ -201,15 +200,11 @@ fn who_posts_again_keeps_the_order() {
 fn two_publishers_with(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
-        let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared>().unwrap();
-            let _ = queue.try_post(Wqe::nop()).unwrap();
-        };
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
-            move || post(&rig)
+            move || post_one(&rig)
         });
-        post(&rig);
+        post_one(&rig);
         other.join().unwrap();
         assert_eq!(rig.producer_index(), 2, "the record went back");
         let (rung, _recorded) = fetch(&rig).unwrap();
@@ -233,19 +228,15 @@ fn two_publishers_want_their_order() {
 fn a_word_for_doorbells(without: Option<LeftOut>) {
     model(without, || {
         let rig = Arc::new(Rig::new(2, CompletionKind::Collapsed));
-        let post = |rig: &Rig| {
-            let mut queue = rig.handle().open::<GpuShared>().unwrap();
-            let _ = queue.try_post(Wqe::nop()).unwrap();
-        };
         let other = thread::spawn({
             let rig = Arc::clone(&rig);
-            move || post(&rig)
+            move || post_one(&rig)
         });
         let nic = thread::spawn({
             let rig = Arc::clone(&rig);
             move || fetch(&rig)
         });
-        post(&rig);
+        post_one(&rig);
         other.join().unwrap();
         let heard = nic.join().unwrap();
         let now = rig.doorbell_index();
