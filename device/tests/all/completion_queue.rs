@@ -12,7 +12,7 @@ use warpbell::{
 
 use crate::common::completion_queue::Common;
 
-const SOON: Deadline = Deadline::after_ms(20);
+const SOON: Deadline = Deadline::after_us(5);
 /// For what succeeds, on a machine that is busy.
 const PATIENCE: Deadline = Deadline::after_ms(60_000);
 const FLUSH_VENDOR: u8 = 0xf9;
