@@ -274,8 +274,11 @@ unsafe impl Wire for Links {
         self.release();
         let turns = self.peers.len() + 2;
         for _ in 0..turns {
-            // A peer may be gone since the last turn.
-            let turn = self.turn % (self.peers.len() + 2);
+            // A peer may be gone since the last turn. No remainder: every step comes here, and a division takes 25 cycles.
+            let turn = match self.turn < self.peers.len() + 2 {
+                true => self.turn,
+                false => 0,
+            };
             self.turn = turn + 1;
             if turn == 0 {
                 let mut packet = self.loopback.pop_front();
