@@ -135,8 +135,14 @@ Result cuEventQuery(Event *event) {
     if (stuck || telling || (event->held && !released)) return NOT_READY;
     return befalls(event) && fake("hang") ? NOT_READY : ended(event);
 }
+// Events in the one queue of work that all streams share.
+static int recorded;
 // Behind a kernel that has broken off by now.
-Result cuEventRecord(Event *event, void *stream) { return fake("at-once") ? ended(event) : OK; }
+Result cuEventRecord(Event *event, void *stream) {
+    recorded++;
+    if (event->context != current) return INVALID_VALUE;
+    return fake("at-once") ? ended(event) : OK;
+}
 Result cuGetErrorName(Result error, const char **text) {
     *text = error == LAUNCH_FAILED ? "CUDA_ERROR_LAUNCH_FAILED"
         : error == TOO_MANY_PEERS ? "CUDA_ERROR_TOO_MANY_PEERS"
@@ -321,6 +327,8 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
                       unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
     // A driver would wait here until no kernel runs.
     if (stack_limit <= 1024) return INVALID_VALUE;
+    // It begins when the kernel before that event has ended, which waits for it.
+    if (fake("one-queue") && recorded) stuck = 1;
     // What warpbell::panic leaves: state, line, column, block, thread, the texts' lengths, the texts.
     if (fake("panic")) {
         uint32_t *words = (uint32_t *)panic_record;

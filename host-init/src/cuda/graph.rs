@@ -9,7 +9,8 @@ use warpbell::{Stop, Word64};
 use super::driver::check;
 use super::gpu::Handle;
 use super::module::{load_all, reserve_local_memory};
-use super::run::{Prepared, begin_all, prepare_all, wait_for_all};
+use super::run::{Prepared, begin_all, prepare_all};
+use super::running::wait_for_all;
 use super::sys::{
     self, CUDA_KERNEL_NODE_PARAMS, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlinkState,
     CUstream,

@@ -3,6 +3,7 @@
 use super::driver::check;
 use super::gpu::Handle;
 use super::run::{launch, prepare_all};
+use super::running::Begun;
 use super::sys::{self, CUstream};
 use super::{GpuError, Module, Watch};
 use crate::stream::{HeldSend, Step};
@@ -41,9 +42,13 @@ impl Module {
             Step::Await(send) => wait_for(send, stream),
         });
         // Also behind a step that could not begin, because those before it run.
-        let mut running = self.up_to(end, name, stream)?;
-        running.own(stream);
-        let ended = running.wait(watch);
+        let steps = Begun {
+            module: self,
+            name,
+            end,
+            stream,
+        };
+        let ended = steps.followed()?.wait(watch);
         begun.and(ended)
     }
 }

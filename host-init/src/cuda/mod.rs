@@ -36,6 +36,7 @@ mod order;
 mod peer;
 mod pool;
 mod run;
+mod running;
 mod sys;
 mod under_way;
 
@@ -52,6 +53,6 @@ pub(crate) use gpu::Kind;
 pub use graph::DeviceRuntime;
 pub use module::{ComputeCapability, Module, Ptx};
 pub use order::InboundOrder;
-pub use run::Running;
+pub use running::Running;
 
 pub use crate::launch::Watch;

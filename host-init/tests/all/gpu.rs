@@ -694,6 +694,16 @@ fn kernels_on_two_gpus_run_and_end() {
     });
 }
 
+/// The kernels of several ranks wait for each other, and there are fewer queues of work than streams.
+#[test]
+fn kernels_all_begin_although_their_streams_share_a_queue() {
+    let name = "gpu::kernels_all_begin_although_their_streams_share_a_queue";
+    with_fake(name, "two-gpus one-queue", || {
+        let (ran, stored, lost) = launched_on_both(ONE_THREAD_EACH);
+        assert_eq!((ran, stored, lost), (Ok(()), [8, 8], [false, false]));
+    });
+}
+
 #[test]
 fn nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel() {
     let name = "gpu::nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel";
@@ -738,8 +748,8 @@ fn so_they_are_with_one_that_does_while_the_others_begin() {
 }
 
 #[test]
-fn so_they_are_before_the_kernel_of_the_other_has_begun() {
-    let name = "gpu::so_they_are_before_the_kernel_of_the_other_has_begun";
+fn so_they_are_before_an_event_is_behind_the_other_kernel() {
+    let name = "gpu::so_they_are_before_an_event_is_behind_the_other_kernel";
     with_fake(name, "two-gpus fault at-once", || {
         let line = lost_with_one();
         assert!(line.contains("CUDA_ERROR_LAUNCH_FAILED"), "{line}");
