@@ -226,6 +226,8 @@ for step in ${chosen:-$steps}; do
             for nic in $host soft-gpu; do
                 measure latency-$nic.json bench pingpong $place --nic $nic $(sized '--sizes 8,64 --rounds 20' '') \
                     --json --svg latency-$nic.svg
+                measure latency-$nic-without-record.json bench pingpong $place --nic $nic --without-record --sizes 8 \
+                    $(sized '--rounds 20' '') --json
             done
             ;;
         bandwidth)

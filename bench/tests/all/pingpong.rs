@@ -41,6 +41,17 @@ fn measures_in_one_process() {
 }
 
 #[test]
+fn measures_without_a_doorbell_record() {
+    let sizes = ["--sizes", "8,64", "--rounds", "20", "--json"];
+    for (option, records) in [(None, true), (Some("--without-record"), false)] {
+        let arguments: Vec<_> = sizes.into_iter().chain(option).collect();
+        let document = document(&run(PINGPONG, &arguments));
+        assert_verified(&document, 2);
+        assert_eq!(document["doorbell_records"], records);
+    }
+}
+
+#[test]
 fn measures_between_two_processes() {
     let path = socket("pair");
     let path = path.to_str().unwrap();

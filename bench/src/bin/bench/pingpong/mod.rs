@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use warpbell::SendDoorbell;
 use warpbell_bench::Error;
 use warpbell_bench::bare::{self, RoundTrip};
 use warpbell_bench::origin::Origin;
@@ -21,7 +22,7 @@ use warpbell_bench::run::screen::Screen;
 use warpbell_bench::run::setup::{End, Ends, config};
 use warpbell_bench::run::{launch, place, screen};
 use warpbell_bench::strangers::Other;
-use warpbell_host_init::{Node, Peer, RemoteMemory};
+use warpbell_host_init::{Node, Peer, QueuePairConfig, RemoteMemory};
 
 use crate::draw;
 
@@ -58,6 +59,9 @@ pub struct Arguments {
     /// Depth of the queues in blocks of 64 bytes, a power of two
     #[arg(long, default_value_t = 128)]
     depth: u32,
+    /// Post without a doorbell record, which spares a fence; software NICs and cards since ConnectX-8 can
+    #[arg(long, conflicts_with = "peer")]
+    without_record: bool,
     /// Answer another process that joins at this path and chooses what is measured
     #[arg(long, value_name = "PATH", conflicts_with_all = ["join", "sizes", "rounds", "warm_up"])]
     listen: Option<PathBuf>,
@@ -92,6 +96,8 @@ struct Document<'d> {
     processes: u32,
     /// A word to a CPU thread and one back, without a NIC.
     bare_round_trip: Option<RoundTrip>,
+    /// Whether posts write doorbell records.
+    doorbell_records: bool,
     /// Ctrl-C ended it early.
     interrupted: bool,
     results: &'d [Measured],
@@ -109,6 +115,16 @@ struct Measured {
 impl Arguments {
     fn rounds(&self) -> u64 {
         self.rounds.unwrap_or(ROUNDS)
+    }
+
+    fn queues(&self) -> QueuePairConfig {
+        QueuePairConfig {
+            send_doorbell: match self.without_record {
+                true => SendDoorbell::WithoutRecord,
+                false => SendDoorbell::WithRecord,
+            },
+            ..config(self.depth)
+        }
     }
 
     fn cases(&self) -> Vec<Case> {
@@ -129,6 +145,7 @@ struct Report {
     node: Node,
     processes: u32,
     bare: Option<RoundTrip>,
+    doorbell_records: bool,
     results: Vec<Measured>,
 }
 
@@ -141,17 +158,23 @@ impl Report {
             node: node.clone(),
             processes,
             bare: None,
+            doorbell_records: true,
             results: Vec::new(),
         }
     }
 
-    fn begin(&self, between: &str) {
+    fn begin(&mut self, between: &str, end: &End) {
+        self.doorbell_records = end.pair.send_parts().send_doorbell == SendDoorbell::WithRecord;
         self.screen.line(format_args!(
             "Half a round trip of a write between {between}; no network card takes part."
         ));
         let place = place::words(&self.node);
+        let records = match self.doorbell_records {
+            true => "",
+            false => ", and post without doorbell records",
+        };
         self.screen
-            .line(format_args!("The kernels run on {place}."));
+            .line(format_args!("The kernels run on {place}{records}."));
         if let Some(bare) = self.bare {
             let us = |ns: u64| format!("{:.2} µs", ns as f64 / 1e3);
             self.screen.line(format_args!(
@@ -192,6 +215,7 @@ impl Report {
             kernels: Ran::on(&self.node),
             processes: self.processes,
             bare_round_trip: self.bare,
+            doorbell_records: self.doorbell_records,
             interrupted,
             results: &self.results,
         };
@@ -205,7 +229,7 @@ impl Report {
 /// Both kernels in this process.
 fn alone(arguments: &Arguments) -> Result<(), Error> {
     let node = arguments.machine.open()?;
-    let ends = Ends::new(&node, &config(arguments.depth))?;
+    let ends = Ends::new(&node, &arguments.queues())?;
     let cases = arguments.cases();
     let mut report = Report::new(arguments, &node, 1, cases.len());
     report.bare = Some(bare::measure(
@@ -216,7 +240,7 @@ fn alone(arguments: &Arguments) -> Result<(), Error> {
     // Its last comma leads on, and here the words end.
     let nic = place::nic_words(&node);
     let nic = nic.trim_end_matches(',');
-    report.begin(&format!("two kernels, moved by {nic}"));
+    report.begin(&format!("two kernels, moved by {nic}"), &ends.one);
     let result = cases.into_iter().try_for_each(|case| {
         report.step(case);
         report.add(measure(&ends, case)?);
@@ -255,7 +279,7 @@ fn join(arguments: &Arguments, path: &Path) -> Result<(), Error> {
     })?;
     let cases = arguments.cases();
     let mut report = Report::new(arguments, &node, 2, cases.len());
-    report.begin("two processes, each with a kernel and a software HCA");
+    report.begin("two processes, each with a kernel and a software HCA", &end);
     let result = cases.into_iter().try_for_each(|case| {
         interrupt::check()?;
         report.step(case);
@@ -278,7 +302,7 @@ fn listen(arguments: &Arguments, path: &Path) -> Result<(), Error> {
     let (end, mut peer) = meet(arguments, &node, |device, timeout| {
         Peer::listen(device, path, timeout)
     })?;
-    report.begin("two processes, seen from the one that answers");
+    report.begin("two processes, seen from the one that answers", &end);
     while let Order::Play(case) = peer.exchange(&Order::Listening)? {
         report.add(play(&end, &mut peer, case, false)?);
     }
@@ -290,7 +314,7 @@ fn meet(
     node: &Node,
     peer: impl FnOnce(&warpbell_host_init::Device, Duration) -> Result<Peer, warpbell_host_init::Error>,
 ) -> Result<(End, Peer), Error> {
-    let mut end = End::new(node, node.domain()?, &config(arguments.depth))?;
+    let mut end = End::new(node, node.domain()?, &arguments.queues())?;
     let mut peer = peer(end.domain.device(), Duration::from_secs(arguments.timeout))?;
     peer.connect(&mut end.pair)?;
     Ok((end, peer))
