@@ -102,7 +102,7 @@ parameters! {
         "assumed: half a microsecond, as a system-wide fence of one kernel alone takes (papers/measurements/README.md)";
     /// A thread of the host builds a WQE.
     host_post: "ns", 26.0, 0.0..=1e6,
-        "papers/README.md, throughput by message size: 25 to 26 ns up to 256 bytes";
+        "papers/README.md of commit 131d05bf, throughput by message size: 25 to 26 ns up to 256 bytes";
     /// A thread of the host sees a word that changed in its memory.
     host_notice: "ns", 100.0, 0.0..=1e6,
         "assumed: a line that another agent wrote, from memory";
@@ -114,23 +114,23 @@ parameters! {
         "assumed: 8 channels of DDR5-4800. `--paper`: 8 channels of DDR4-2133";
     /// A thread of the GPU orders its stores before a store to the GPU's own memory.
     cp_fence: "ns", 376.0, 0.0..=1e6,
-        "papers/measurements/posting.csv: 804.6 cycles of 1.98 GHz (thread, exclusive, without record, steady, device, gpu), less 30 ns for building. `--paper`: as gpu_fence";
+        "papers/measurements/posting.csv of commit 966fb206: 804.6 cycles of 1.98 GHz (thread, exclusive, without record, steady, device, gpu), less 30 ns for building. `--paper`: as gpu_fence";
     /// A processor inside the GPU carries one command to the NIC, with the time to build the WQE.
     cp_gap: "ns", 250.0, 0.0..=1e6,
         "assumed: twice proxy_gap, as paper 003's command processor has half the clock of its host";
     /// A thread of the GPU builds a WQE and stores its record, each behind a fence for the system. The doorbell's way
     /// across the bus is `pcie_latency`.
     gpu_post: "ns", 1313.0, 0.0..=1e6,
-        "papers/measurements/posting.csv: 2,600 cycles of 1.98 GHz (thread, exclusive, with record, steady, system). The doorbell's way across the bus is pcie_latency. `--paper`: two gpu_fence, and 30 ns for building";
+        "papers/measurements/posting.csv of commit 966fb206: 2,600 cycles of 1.98 GHz (thread, exclusive, with record, steady, system). The doorbell's way across the bus is pcie_latency. `--paper`: two gpu_fence, and 30 ns for building";
     /// The time between two WQEs where the threads of a warp post.
     gpu_gap: "ns", 70.0, 0.0..=1e6,
-        "papers/measurements/posting.csv: 139.5 cycles of 1.98 GHz (warp, one doorbell, exclusive, with record, steady, pinned, system). `--paper`: building a WQE";
+        "papers/measurements/posting.csv of commit 966fb206: 139.5 cycles of 1.98 GHz (warp, one doorbell, exclusive, with record, steady, pinned, system). `--paper`: building a WQE";
     /// A thread of the GPU orders its stores before a store to a device, with a fence for the system.
     gpu_fence: "ns", 701.0, 0.0..=1e6,
-        "papers/measurements/posting.csv: 1,447 cycles of 1.98 GHz (as gpu_post, without record), less 30 ns for building. `--paper`: the L2 cache, 100 cycles of 1.5 GHz";
+        "papers/measurements/posting.csv of commit 966fb206: 1,447 cycles of 1.98 GHz (as gpu_post, without record), less 30 ns for building. `--paper`: the L2 cache, 100 cycles of 1.5 GHz";
     /// A thread of the GPU sees a completion in the GPU's memory.
     gpu_poll: "ns", 182.0, 0.0..=1e6,
-        "papers/measurements/posting.md: 360 cycles of 1.98 GHz (ready, exclusive). `--paper`: as gpu_fence";
+        "papers/measurements/posting.csv of commit 966fb206: 360 cycles of 1.98 GHz (ready, exclusive). `--paper`: as gpu_fence";
     /// Bytes that the GPU's memory moves in a nanosecond, for the workloads' computing.
     gpu_memory: "GB/s", 4800.0, 1.0..=1e6,
         "NVIDIA H200, data sheet. `--paper`: 8 channels of DDR4-2133";

@@ -68,7 +68,9 @@ impl Step {
                 "the hardware suite, on whatever hardware is there (with --full, a NIC among CPU kernels, too)"
             }
             Self::Loom => "loom tries every order of the publish and poll accesses",
-            Self::Miri => "miri interprets mlx5-wqe, warpbell-gpu and warpbell",
+            Self::Miri => {
+                "miri interprets what has unsafe code: warpbell-gpu, warpbell, warpbell-patterns and the memory of the software HCA's engine; and what mlx5-wqe asks of zerocopy"
+            }
             Self::PtxSources => "the committed PTX was built from the present sources",
             Self::Ptx => "the sources give the committed PTX, at the recorded cost",
             Self::OlderGpu => "the kernels compile for a GPU without one-sided fences, too",
