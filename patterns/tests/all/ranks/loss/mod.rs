@@ -5,12 +5,12 @@ mod experts;
 
 use super::*;
 
-/// A packet is sent again after 0.5 s, and a peer that is gone is noticed after 4 s: by no means a busy one.
+/// A packet is sent again after 0.27 s, and a peer that is gone is noticed after 2 s: by no means a busy one.
 fn queues() -> QueuePairConfig {
     QueuePairConfig {
         send_depth: 64,
         timers: Timers {
-            acknowledge_timeout: 17,
+            acknowledge_timeout: 16,
             ..Timers::default()
         },
         ..QueuePairConfig::granting(ALL)
