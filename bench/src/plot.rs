@@ -25,20 +25,6 @@ pub struct Output {
 }
 
 impl Output {
-    /// Draws the results, where that was asked for.
-    ///
-    /// # Errors
-    /// A file that cannot be written.
-    pub fn draw(
-        &self,
-        title: &str,
-        origin: &Origin,
-        node: &Node,
-        panels: &[Panel],
-    ) -> Result<(), Error> {
-        self.write(|| svg(title, origin, node, panels))
-    }
-
     /// Writes a drawing, where one was asked for and there is something to draw.
     ///
     /// # Errors
@@ -62,7 +48,7 @@ impl Output {
         panels: &[Panel],
         (wrong, all): (usize, usize),
     ) -> Result<(), E> {
-        self.draw(title, &setting.origin, &setting.node, panels)?;
+        self.write(|| svg(title, &setting.origin, &setting.node, panels))?;
         crate::run::Error::if_wrong(wrong, all)?;
         Ok(interrupt::check()?)
     }

@@ -121,10 +121,10 @@ impl Buffer {
         }
     }
 
-    /// The same of a completion queue that many send queues have in common.
-    pub(crate) fn completion_queue_state(&self, offset: usize) -> CompletionQueueState {
+    /// The state of a completion queue that many send queues have in common, which is all that it holds.
+    pub(crate) fn completion_queue_state(&self) -> CompletionQueueState {
         let mut bytes = [0; size_of::<CompletionQueueState>()];
-        match self.read(offset, &mut bytes) {
+        match self.read(0, &mut bytes) {
             // SAFETY: a state is atomic words, for which any bytes will do.
             Ok(()) => unsafe {
                 std::mem::transmute::<[u8; size_of::<CompletionQueueState>()], CompletionQueueState>(

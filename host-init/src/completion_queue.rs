@@ -233,11 +233,11 @@ impl CompletionQueue {
     /// CQEs that named none of its queue pairs, as kernels found them: none, unless the NIC is at fault. Zeros as well
     /// if the state lies on a GPU that is lost.
     pub fn strays(&self) -> Strays {
-        self.words.completion_queue_state(0).strays()
+        self.words.completion_queue_state().strays()
     }
 
     /// CQEs that kernels have taken from it.
     pub fn taken(&self) -> u64 {
-        self.words.completion_queue_state(0).taken()
+        self.words.completion_queue_state().taken()
     }
 }

@@ -488,11 +488,6 @@ impl QueuePair {
         self.memory.states()[0].progress()
     }
 
-    /// How far the receive queue has come.
-    pub fn receive_progress(&self) -> Progress {
-        self.memory.states()[1].progress()
-    }
-
     /// A number that changes with all that is posted and completed, for a watchdog. It
     /// is read from the doorbell records, of a queue without one from its ring, and from the
     /// CQEs, at any time.

@@ -143,7 +143,7 @@ fn needs(program: &[u8]) -> object::read::Result<Needs> {
         let strings = sections.strings(endian, program, link)?;
         for entry in entries
             .iter()
-            .filter(|entry| entry.tag32(endian) == Some(DT_NEEDED))
+            .filter(|entry| entry.tag(endian) == DT_NEEDED)
         {
             needs.libraries.push(text(entry.string(endian, strings)?));
         }

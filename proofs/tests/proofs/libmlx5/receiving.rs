@@ -1,35 +1,19 @@
 //! `ibv_post_recv` and `ibv_post_srq_recv` against the builders.
 
-use mlx5_wqe::{
-    DoorbellRecord, Local, LocalKey, Octoword, QpNumber, ReceiveWqe, SrqNext, signature,
-};
+use mlx5_wqe::{DoorbellRecord, Local, Octoword, QpNumber, ReceiveWqe, SrqNext, signature};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use warpbell_proofs::verbs::{Options, Segment};
+use warpbell_proofs::verbs::Options;
 
 use crate::libmlx5::device::{Device, with_device};
+use crate::mlx5dv::wqes::{local, segments};
 
 /// The most segments of a receive.
 const SEGMENTS: usize = 4;
 
 fn lists() -> impl Strategy<Value = Vec<Local>> {
-    let local = (any::<u64>(), 1..=Local::MAX_LENGTH, any::<u32>());
-    let local = local.prop_map(|(address, length, key)| Local {
-        address,
-        length,
-        key: LocalKey(key),
-    });
-    prop::collection::vec(local, 0..=SEGMENTS)
-}
-
-fn segments(list: &[Local]) -> Vec<Segment> {
-    let segment = |local: &Local| Segment {
-        address: local.address,
-        length: local.length,
-        key: local.key.0,
-    };
-    list.iter().map(segment).collect()
+    prop::collection::vec(local(), 0..=SEGMENTS)
 }
 
 /// What a receive says: its octowords up to the end of its list. Behind it libmlx5 leaves what was there.

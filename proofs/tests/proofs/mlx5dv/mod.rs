@@ -1,6 +1,6 @@
 //! `mlx5-wqe` against rdma-core's `infiniband/mlx5dv.h`.
 
-mod wqes;
+pub mod wqes;
 
 mod headers {
     use crate::values;

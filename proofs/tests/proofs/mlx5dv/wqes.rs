@@ -33,7 +33,7 @@ fn placed() -> impl Strategy<Value = Placed> {
     )
 }
 
-fn local() -> impl Strategy<Value = Local> {
+pub fn local() -> impl Strategy<Value = Local> {
     (any::<u64>(), 1..=Local::MAX_LENGTH, any::<u32>()).prop_map(|(address, length, key)| Local {
         address,
         length,
@@ -48,7 +48,7 @@ fn remote() -> impl Strategy<Value = Remote> {
     })
 }
 
-fn segments(list: &[Local]) -> Vec<Segment> {
+pub fn segments(list: &[Local]) -> Vec<Segment> {
     let segment = |local: &Local| Segment {
         address: local.address,
         length: local.length,

@@ -1,12 +1,13 @@
 //! Random requests: for our builders, and for libmlx5.
 
 use mlx5_wqe::{
-    BuildError, Fence, Immediate, Local, LocalKey, Opcode, QpNumber, Remote, RemoteKey, Wqe,
-    WqeIndex,
+    BuildError, Fence, Immediate, Local, Opcode, QpNumber, Remote, RemoteKey, Wqe, WqeIndex,
 };
 use proptest::prelude::*;
 use warpbell_proofs::facts::Facts;
 use warpbell_proofs::verbs::{Post, Segment};
+
+use crate::mlx5dv::wqes::local;
 
 /// The most data segments and the most inline bytes that the tests post.
 pub const SEGMENTS: usize = 12;
@@ -44,14 +45,6 @@ pub enum Payload {
     List(Vec<Local>),
     /// Bytes, and where they are cut in two.
     Inline(Vec<u8>, usize),
-}
-
-pub fn local() -> impl Strategy<Value = Local> {
-    (any::<u64>(), 1..=Local::MAX_LENGTH, any::<u32>()).prop_map(|(address, length, key)| Local {
-        address,
-        length,
-        key: LocalKey(key),
-    })
 }
 
 pub fn asked(verbs: Vec<Verb>) -> impl Strategy<Value = Asked> {
