@@ -240,10 +240,7 @@ impl InboundCase {
             stale: Slice::new(&stale),
             outcome: &outcome,
         };
-        let grid = Grid {
-            blocks: 2,
-            threads_per_block: threads,
-        };
+        let grid = Grid::new(2, threads);
         let launch = match self.who {
             Who::Thread => Launch::new(entry!(inbound_thread), grid, parameters),
             Who::Warp => Launch::new(entry!(inbound_warp), grid, parameters),

@@ -260,22 +260,24 @@ fn repeat(case: Case, lanes: &[Lane<'_>]) -> Result<u64, Error> {
     let shared = Shared::slice(node.placement(), streams.len(), |index| streams[index])?;
     let all = Slice::new(&shared);
     let queues = lanes.len() as u32;
-    let grid = |blocks, threads_per_block| Grid {
-        blocks,
-        threads_per_block,
-    };
     let job = match case.rung {
         Rung::Naive => Job::new(entry!(ladder_naive), first, &outcome),
         Rung::Reuse => Job::new(entry!(ladder_reuse), first, &outcome),
         Rung::Pipelined | Rung::FewerDoorbells => {
             Job::new(entry!(ladder_pipelined), first, &outcome)
         }
-        Rung::QueuePerWarp => {
-            Job::on_grid(entry!(ladder_warps), grid(1, queues * WARP), all, &outcome)
-        }
-        Rung::QueuePerBlock => {
-            Job::on_grid(entry!(ladder_blocks), grid(queues, BLOCK), all, &outcome)
-        }
+        Rung::QueuePerWarp => Job::on_grid(
+            entry!(ladder_warps),
+            Grid::new(1, queues * WARP),
+            all,
+            &outcome,
+        ),
+        Rung::QueuePerBlock => Job::on_grid(
+            entry!(ladder_blocks),
+            Grid::new(queues, BLOCK),
+            all,
+            &outcome,
+        ),
     };
     let ends: Vec<_> = lanes.iter().map(|lane| &lane.ends.one).collect();
     let what = format!("{} of {}", case.rung.name(), screen::bytes(case.bytes));

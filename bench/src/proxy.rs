@@ -250,10 +250,7 @@ impl PutCase {
             end: Slice::new(&end),
             outcome: &outcome,
         };
-        let grid = Grid {
-            blocks: self.groups,
-            threads_per_block: self.threads,
-        };
+        let grid = Grid::new(self.groups, self.threads);
         let kernel = match (self.producer_line, self.bytes) {
             (ProducerLine::Registers, 8) => entry!(proxy_put),
             (ProducerLine::Registers, _) => entry!(proxy_put_payload),

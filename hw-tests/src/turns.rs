@@ -9,10 +9,7 @@ use warpbell_kernels::suite::{self, Round};
 
 const ROUND: Entry<fn(Round<'_>)> = entry!(suite::suite_round);
 /// One thread counts; the others are there.
-const GRID: Grid = Grid {
-    blocks: 2,
-    threads_per_block: 64,
-};
+const GRID: Grid = Grid::new(2, 64);
 
 /// Two kernels that count in turns, one from the other's number, and the word for their end.
 pub struct Turns {

@@ -225,10 +225,7 @@ impl Relaxing {
     }
 
     fn grid(&self) -> Grid {
-        Grid {
-            blocks: self.case.blocks,
-            threads_per_block: self.case.threads,
-        }
+        Grid::new(self.case.blocks, self.case.threads)
     }
 
     fn cells_of(&self, member: &Member) -> Cells {

@@ -156,10 +156,7 @@ fn bytes_of(cells: &[u64]) -> Vec<u8> {
 }
 
 fn grid(case: &Case) -> Grid {
-    Grid {
-        blocks: case.blocks,
-        threads_per_block: case.threads,
-    }
+    Grid::new(case.blocks, case.threads)
 }
 
 /// Whose strip each is.

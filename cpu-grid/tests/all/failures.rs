@@ -47,10 +47,7 @@ fn wait_in_vain() {
 fn sizes_that_no_grid_has() {
     for (blocks, threads_per_block) in [(0, 32), (1, 0), (1, 1025)] {
         let error = launch(
-            Grid {
-                blocks,
-                threads_per_block,
-            },
+            Grid::new(blocks, threads_per_block),
             Options::default(),
             || panic!("not run"),
         );
@@ -67,10 +64,7 @@ fn sizes_that_no_grid_has() {
         [(MAX_WARPS + 1, 1, MAX_WARPS + 1), (u32::MAX, 1024, 0)]
     {
         let error = launch(
-            Grid {
-                blocks,
-                threads_per_block,
-            },
+            Grid::new(blocks, threads_per_block),
             Options::default(),
             || panic!("not run"),
         );
@@ -86,10 +80,7 @@ fn sizes_that_no_grid_has() {
 #[test]
 fn the_largest_grid_runs() {
     let threads = AtomicU32::new(0);
-    let dim = Grid {
-        blocks: MAX_WARPS / 32,
-        threads_per_block: 1024,
-    };
+    let dim = Grid::new(MAX_WARPS / 32, 1024);
     launch(dim, Options::default(), || {
         block::sync();
         threads.fetch_add(1, Ordering::Relaxed);
@@ -100,10 +91,7 @@ fn the_largest_grid_runs() {
 
 #[test]
 fn a_panic_names_its_lane() {
-    let dim = Grid {
-        blocks: 3,
-        threads_per_block: 70,
-    };
+    let dim = Grid::new(3, 70);
     for error in failures(dim, || {
         if thread::block_idx_x() == 2 && thread::thread_idx_x() == 37 {
             panic!("slot {} is taken", 40 + 2);
@@ -146,10 +134,7 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
         }
     }
     let held = AtomicU32::new(0);
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 40,
-    };
+    let dim = Grid::new(2, 40);
     failures(dim, || {
         held.fetch_add(1, Ordering::Relaxed);
         let _held = Held(&held);
@@ -161,10 +146,7 @@ fn a_failed_launch_drops_what_its_lanes_hold() {
 
 #[test]
 fn a_kernel_that_catches_its_end_ends() {
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 33,
-    };
+    let dim = Grid::new(2, 33);
     let options = Options {
         deadline: Some(Duration::from_millis(50)),
         ..Options::default()
@@ -210,10 +192,7 @@ fn a_kernel_that_catches_its_end_ends() {
 
 #[test]
 fn a_panic_that_a_kernel_catches_is_its_own() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 33,
-    };
+    let dim = Grid::new(1, 33);
     let caught = AtomicU32::new(0);
     launch(dim, Options::default(), || {
         let panic = catch_unwind(|| resume_unwind(Box::new(7u32)));
@@ -233,10 +212,7 @@ fn the_first_failure_is_the_one_reported() {
             self.0.store(1, Ordering::Release);
         }
     }
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 2,
-    };
+    let dim = Grid::new(2, 2);
     let stopped = AtomicU32::new(0);
     let error = launch(dim, Options::default(), || match thread::index() {
         0 => {
@@ -262,10 +238,7 @@ fn the_first_failure_is_the_one_reported() {
 
 #[test]
 fn a_lane_that_has_exited_is_missed() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 64,
-    };
+    let dim = Grid::new(1, 64);
     for error in failures(dim, || {
         if thread::thread_idx_x() != 35 {
             warp::rank_and_count(true);
@@ -288,10 +261,7 @@ fn a_lane_that_has_exited_is_missed() {
 
 #[test]
 fn different_operations_do_not_meet() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 3,
-    };
+    let dim = Grid::new(1, 3);
     for error in failures(dim, || match warp::lane_id() {
         0 => warp::sync(),
         1 => assert_eq!(warp::broadcast(1), 1),
@@ -317,10 +287,7 @@ fn different_operations_do_not_meet() {
 
 #[test]
 fn masks_that_wait_for_each_other_in_a_ring() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 4,
-    };
+    let dim = Grid::new(1, 4);
     for error in failures(dim, || {
         let lane = warp::lane_id();
         if lane == 3 {
@@ -342,10 +309,7 @@ fn masks_that_wait_for_each_other_in_a_ring() {
 #[test]
 fn masks_may_be_met_one_after_the_other() {
     for order in ORDERS {
-        let dim = Grid {
-            blocks: 1,
-            threads_per_block: 3,
-        };
+        let dim = Grid::new(1, 3);
         launch(
             dim,
             Options {
@@ -374,10 +338,7 @@ fn masks_may_be_met_one_after_the_other() {
 
 #[test]
 fn a_lane_outside_of_its_mask() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 4,
-    };
+    let dim = Grid::new(1, 4);
     for error in failures(dim, || {
         // SAFETY: none: the breach is the test.
         unsafe { warp::sync_warp(0b0111) };
@@ -391,10 +352,7 @@ fn a_lane_outside_of_its_mask() {
 
 #[test]
 fn a_mask_with_lanes_that_the_block_has_not() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 40,
-    };
+    let dim = Grid::new(1, 40);
     for error in failures(dim, || {
         if thread::thread_idx_x() >= 32 {
             // SAFETY: none: the breach is the test.
@@ -411,10 +369,7 @@ fn a_mask_with_lanes_that_the_block_has_not() {
 
 #[test]
 fn a_lane_at_the_block_is_missed_by_its_warp() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 96,
-    };
+    let dim = Grid::new(1, 96);
     for error in failures(dim, || {
         if thread::thread_idx_x() == 40 {
             warp::sync()
@@ -447,10 +402,7 @@ fn a_lane_at_the_block_is_missed_by_its_warp() {
 
 #[test]
 fn different_operations_of_a_block_do_not_meet() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 64,
-    };
+    let dim = Grid::new(1, 64);
     for error in failures(dim, || {
         if thread::thread_idx_x() == 33 {
             block::sync();
@@ -472,10 +424,7 @@ fn different_operations_of_a_block_do_not_meet() {
 
 #[test]
 fn a_broadcast_needs_every_thread() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 64,
-    };
+    let dim = Grid::new(1, 64);
     for error in failures(dim, || {
         if thread::thread_idx_x() != 33 {
             block::broadcast(0);
@@ -519,10 +468,7 @@ fn time_is_up() {
 
 /// What the lanes are doing after this time: two of block 1 go on for ever, its others wait for them, and block 0 ends.
 fn lanes_when_time_is_up(deadline: Duration) -> Vec<LaneReport> {
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 33,
-    };
+    let dim = Grid::new(2, 33);
     let options = Options {
         deadline: Some(deadline),
         ..Options::default()
@@ -546,10 +492,7 @@ fn lanes_when_time_is_up(deadline: Duration) -> Vec<LaneReport> {
 
 #[test]
 fn kernels_do_not_launch() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 1,
-    };
+    let dim = Grid::new(1, 1);
     launch(dim, Options::default(), || {
         let inner = launch(dim, Options::default(), || ());
         assert!(matches!(inner, Err(LaunchError::InsideKernel)));
@@ -576,10 +519,7 @@ fn errors_say_it_in_words() {
 
 #[test]
 fn more_shared_memory_than_a_gpu_has_is_a_panic() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 1,
-    };
+    let dim = Grid::new(1, 1);
     let error = launch(dim, Options::default(), || {
         let _ = (
             shared_array![u64; 4096],

@@ -62,10 +62,7 @@ fn grids() -> impl Strategy<Value = (Grid, LaneOrder, Vec<u64>)> {
         let threads = (blocks * threads_per_block) as usize;
         let values = prop::collection::vec(any::<u64>(), threads);
         (
-            Just(Grid {
-                blocks,
-                threads_per_block,
-            }),
+            Just(Grid::new(blocks, threads_per_block)),
             Just(order),
             values,
         )
@@ -216,10 +213,7 @@ proptest! {
 /// 64 bits of every kind of value go through a shuffle unharmed.
 #[test]
 fn shuffles_carry_every_type() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 32,
-    };
+    let dim = Grid::new(1, 32);
     let seen = gather(dim, LaneOrder::Ascending, |index| {
         let minus = -(index as i64) - 1;
         // SAFETY: all lanes come here.
@@ -244,10 +238,7 @@ fn shuffles_carry_every_type() {
 /// A barrier does without the threads that have exited, as on a GPU.
 #[test]
 fn a_barrier_does_not_wait_for_the_exited() {
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 70,
-    };
+    let dim = Grid::new(2, 70);
     for order in [
         LaneOrder::Ascending,
         LaneOrder::Descending,
@@ -279,10 +270,7 @@ fn a_barrier_does_not_wait_for_the_exited() {
 #[test]
 fn shared_arrays_are_a_blocks_own_and_a_places_own() {
     let threads = 70;
-    let dim = Grid {
-        blocks: 3,
-        threads_per_block: threads,
-    };
+    let dim = Grid::new(3, threads);
     for order in [LaneOrder::Ascending, LaneOrder::Random(7)] {
         let got = gather(dim, order, |index| {
             let (one, other) = (shared_array![u64; 1024], shared_array![u64; 1024]);
@@ -307,10 +295,7 @@ fn shared_arrays_are_a_blocks_own_and_a_places_own() {
 
 #[test]
 fn a_loop_finds_the_same_array_again() {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 2,
-    };
+    let dim = Grid::new(1, 2);
     let got = gather(dim, LaneOrder::Ascending, |_| {
         let mut starts = (0..3).map(|_| shared_array![u32; 8] as usize);
         let first = starts.next();

@@ -16,10 +16,7 @@ const SEGMENTATION_FAULT: Option<i32> = Some(11);
 /// Thread 37 of block 1 does something, in a process of its own; gives what that said, and the signal that ended it.
 fn of_one_thread(name: &str, what: impl Fn() + Sync) -> (Option<i32>, String) {
     if std::env::var_os(INSIDE).is_some() {
-        let dim = Grid {
-            blocks: 2,
-            threads_per_block: 40,
-        };
+        let dim = Grid::new(2, 40);
         let kernel = || {
             if thread::block_idx_x() == 1 && thread::thread_idx_x() == 37 {
                 what();

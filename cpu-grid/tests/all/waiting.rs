@@ -25,10 +25,7 @@ fn wait_until(ready: impl Fn() -> bool) {
 fn a_waiting_lane_lets_another_release_it() {
     for order in ORDERS {
         for backwards in [false, true] {
-            let dim = Grid {
-                blocks: 2,
-                threads_per_block: 65,
-            };
+            let dim = Grid::new(2, 65);
             let turn = AtomicU32::new(0);
             launch(
                 dim,
@@ -53,10 +50,7 @@ fn a_waiting_lane_lets_another_release_it() {
 #[test]
 fn lanes_meet_while_another_waits() {
     for order in ORDERS {
-        let dim = Grid {
-            blocks: 1,
-            threads_per_block: 32,
-        };
+        let dim = Grid::new(1, 32);
         let met = AtomicBool::new(false);
         launch(
             dim,
@@ -85,10 +79,7 @@ fn lanes_meet_while_another_waits() {
 fn barriers_back_to_back() {
     const THREADS: u32 = 100;
     for order in ORDERS {
-        let dim = Grid {
-            blocks: 2,
-            threads_per_block: THREADS,
-        };
+        let dim = Grid::new(2, THREADS);
         let cells: Vec<AtomicU32> = (0..2 * THREADS).map(|_| AtomicU32::new(0)).collect();
         launch(
             dim,
@@ -115,10 +106,7 @@ fn barriers_back_to_back() {
 /// The order in which the lanes of a warp leave a turn of waiting.
 fn trace(order: LaneOrder) -> Vec<u32> {
     let trace = Mutex::new(Vec::new());
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 8,
-    };
+    let dim = Grid::new(1, 8);
     launch(
         dim,
         Options {
@@ -172,20 +160,13 @@ fn outside_of_a_launch() {
         while !wait.expired() {}
         assert!(start.elapsed().as_micros() >= 200);
     };
-    launch(
-        Grid {
-            blocks: 1,
-            threads_per_block: 40,
-        },
-        Options::default(),
-        || {
-            block::sync();
-            if thread::first() {
-                std::thread::scope(|scope| scope.spawn(alone).join()).unwrap();
-            }
-            block::sync();
-        },
-    )
+    launch(Grid::new(1, 40), Options::default(), || {
+        block::sync();
+        if thread::first() {
+            std::thread::scope(|scope| scope.spawn(alone).join()).unwrap();
+        }
+        block::sync();
+    })
     .unwrap();
     alone();
 }

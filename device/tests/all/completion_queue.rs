@@ -283,10 +283,7 @@ mod groups {
     fn in_scope<C: Scope>(threads: u32, order: LaneOrder) {
         let rig = Common::new(5, 6, 512);
         let rounds = if threads == 32 { 30 } else { 10 };
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: threads,
-        };
+        let grid = Grid::new(1, threads);
         run(grid, order, || {
             let handle = rig.queues[2].handle();
             // SAFETY: all threads of the scope make all calls together.
@@ -345,10 +342,7 @@ mod groups {
             rig.complete(0, index - 1);
         }
         rig.write(CqeOpcode::REQUESTER, 0x77, 0, 0);
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: 32,
-        };
+        let grid = Grid::new(1, 32);
         run(grid, LaneOrder::Descending, || {
             // SAFETY: the warp's lanes make all calls together.
             let mut reader = unsafe { rig.handle().open_together::<Warp>() }.unwrap();
@@ -377,10 +371,7 @@ mod groups {
         const ROUNDS: u16 = 200;
         let rig = Common::new(WARPS * BLOCKS, 2, 32);
         let left = AtomicU32::new(WARPS * BLOCKS);
-        let grid = Grid {
-            blocks: BLOCKS + 1,
-            threads_per_block: 32 * WARPS,
-        };
+        let grid = Grid::new(BLOCKS + 1, 32 * WARPS);
         run(grid, LaneOrder::Random(5), || {
             if block::index() == BLOCKS {
                 if block::thread_index() != 0 {

@@ -25,10 +25,7 @@ const ORDERS: [LaneOrder; 3] = [
 
 /// Runs a kernel on one block.
 fn run(threads_per_block: u32, order: LaneOrder, kernel: impl Fn() + Sync) {
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block,
-    };
+    let dim = Grid::new(1, threads_per_block);
     let options = Options {
         order,
         deadline: Some(Duration::from_secs(300)),
@@ -346,10 +343,7 @@ fn a_warp_opens_or_not_together() {
 #[test]
 fn a_block_shares_with_no_other() {
     let rig = Rig::new(6, CompletionKind::Collapsed);
-    let dim = Grid {
-        blocks: 2,
-        threads_per_block: 2,
-    };
+    let dim = Grid::new(2, 2);
     let step = AtomicU32::new(0);
     let wait_for = |least: u32| {
         let mut wait = Deadline::after_ms(300_000).wait();

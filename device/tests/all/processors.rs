@@ -13,10 +13,7 @@ use warpbell_cpu_grid::{Grid, Options, launch};
 use crate::common::Rig;
 
 fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
-    let dim = Grid {
-        blocks,
-        threads_per_block,
-    };
+    let dim = Grid::new(blocks, threads_per_block);
     let options = Options {
         deadline: Some(Duration::from_secs(300)),
         ..Options::default()

@@ -265,10 +265,7 @@ fn late<S: Sharing>() {
 #[cfg(not(miri))]
 fn lanes<S: Sharing>() {
     let rig = Rig::new();
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: 2,
-    };
+    let dim = Grid::new(1, 2);
     launch(dim, Options::default(), || {
         // SAFETY: all threads of the scope run this with the same parameters, and make the queue's calls together.
         let mut queue = unsafe { rig.handle().open_together::<S, Warp>() }.unwrap();

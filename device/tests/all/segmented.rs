@@ -111,10 +111,7 @@ fn one_transfer<C: Scope>(opcode: Opcode, threads: u32) {
         let _ = moved(&mut queue, opcode, 1000, 400).unwrap();
         block::sync();
     };
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: threads,
-    };
+    let dim = Grid::new(1, threads);
     let options = Options {
         deadline: Some(Duration::from_secs(300)),
         ..Options::default()

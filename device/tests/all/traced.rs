@@ -162,10 +162,7 @@ fn a_post_is_one_event_and_none_is_lost_uncounted() {
 #[test]
 fn a_warp_records_once() {
     let (rig, memory) = (Rig::new(7, CompletionKind::Collapsed), Memory::new(40));
-    let grid = Grid {
-        blocks: 1,
-        threads_per_block: 32,
-    };
+    let grid = Grid::new(1, 32);
     launch(grid, Options::default(), || {
         // SAFETY: all lanes make the calls together.
         let queue = unsafe { rig.handle().open_together::<Traced<Exclusive>, Warp>() };

@@ -304,10 +304,7 @@ mod tests {
             (1, 0, false),
             (1, 1025, false),
         ] {
-            let grid = Grid {
-                blocks,
-                threads_per_block,
-            };
+            let grid = Grid::new(blocks, threads_per_block);
             assert_eq!(check_grid(grid).is_ok(), good, "{grid:?}");
         }
     }

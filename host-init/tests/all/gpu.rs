@@ -126,10 +126,7 @@ fn a_kernel_runs_with_its_parameters_and_grid() {
         "gpu::a_kernel_runs_with_its_parameters_and_grid",
         "works",
         || {
-            let grid = Grid {
-                blocks: 3,
-                threads_per_block: 32,
-            };
+            let grid = Grid::new(3, 32);
             let (result, word, _) = launched(named("kernel"), grid);
             assert_eq!((result, word), (Ok(()), 7 + 96));
         },
@@ -244,10 +241,7 @@ fn what_cannot_be_launched_is_named_and_nothing_runs() {
                 })
             ));
 
-            let grid = Grid {
-                blocks: 1,
-                threads_per_block: 2048,
-            };
+            let grid = Grid::new(1, 2048);
             let (result, word, _) = launched(named("kernel"), grid);
             assert!(matches!(result, Err(GpuError::BadGrid { .. })));
             let (result, ..) = launched(
@@ -709,10 +703,7 @@ fn nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel() {
     let name = "gpu::nothing_runs_if_one_of_two_gpus_cannot_run_its_kernel";
     with_fake(name, "two-gpus", || {
         let (blocks, threads_per_block) = (0, 1);
-        let none = Grid {
-            blocks,
-            threads_per_block,
-        };
+        let none = Grid::new(blocks, threads_per_block);
         let (ran, stored, lost) = launched_on_both([Grid::ONE_THREAD, none]);
         let bad = GpuError::BadGrid {
             blocks,

@@ -50,10 +50,7 @@ impl Guarded {
 }
 
 pub fn run(blocks: u32, threads_per_block: u32, kernel: impl Fn() + Sync) {
-    let grid = Grid {
-        blocks,
-        threads_per_block,
-    };
+    let grid = Grid::new(blocks, threads_per_block);
     launch(grid, Options::default(), kernel).expect("a kernel that ends");
 }
 

@@ -227,10 +227,7 @@ impl Case {
 
     /// Blocks of a rank, or of all.
     fn grid(&self, ranks: u32) -> Grid {
-        Grid {
-            blocks: ranks * self.blocks,
-            threads_per_block: self.threads,
-        }
+        Grid::new(ranks * self.blocks, self.threads)
     }
 
     fn delay_us(&self, rank: u32) -> u64 {

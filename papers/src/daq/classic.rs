@@ -98,10 +98,7 @@ impl Receiver<'_> {
             at_least_ns: case.at_least_ns(),
         };
         let launch = |events: u32| {
-            let grid = Grid {
-                blocks: events,
-                threads_per_block: WARP,
-            };
+            let grid = Grid::new(events, WARP);
             node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])
         };
         // Once ahead, so that no first launch counts: of an event without hits.

@@ -104,10 +104,7 @@ impl<'d> Detector<'d> {
             numbers: Slice::new(&self.numbers),
             outcome: &self.outcome,
         };
-        let grid = Grid {
-            blocks: case.ways,
-            threads_per_block: 2 * WARP,
-        };
+        let grid = Grid::new(case.ways, 2 * WARP);
         Ok(Launch::new(entry!(daq_detector), grid, detector))
     }
 

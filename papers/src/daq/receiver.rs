@@ -75,10 +75,7 @@ impl<'r> Receiver<'r> {
             at_least_ns: self.case.at_least_ns(),
             outcome: &self.outcome,
         };
-        let grid = Grid {
-            blocks: self.case.ways,
-            threads_per_block: WARP,
-        };
+        let grid = Grid::new(self.case.ways, WARP);
         let receiver = Launch::new(entry!(daq_receiver), grid, receiver);
         let both: Vec<_> = [receiver].into_iter().chain(detector).collect();
         Ok(self.node.run_for(&both, pairs, self.case.limit)?)

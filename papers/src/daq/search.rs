@@ -128,10 +128,7 @@ fn timed(node: &Node, events: &[Event], times: u32) -> Result<(Vec<Found>, Vec<D
         let began = Instant::now();
         for first in (0..events.len()).step_by(at_once) {
             let blocks = at_once.min(events.len() - first);
-            let grid = Grid {
-                blocks: blocks as u32,
-                threads_per_block: WARP,
-            };
+            let grid = Grid::new(blocks as u32, WARP);
             let batch = batch(first, blocks);
             node.run(&[Launch::new(entry!(daq_batch), grid, batch)], &[])?;
         }

@@ -257,10 +257,7 @@ mod tests {
         pair.by_host(first, queues, 1, &launches, &message, &failed)
             .unwrap();
         // A kernel that cannot be launched is why the second rank fails, and not that nobody waits for it.
-        let none = Grid {
-            blocks: 0,
-            threads_per_block: 1,
-        };
+        let none = Grid::new(0, 1);
         let launches = |member: &Member, step| match member.rank {
             0 => launch(member, step, Grid::ONE_THREAD),
             _ => launch(member, step, none),

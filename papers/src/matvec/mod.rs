@@ -264,10 +264,7 @@ impl Case {
     }
 
     fn grid(&self) -> Grid {
-        Grid {
-            blocks: self.blocks,
-            threads_per_block: self.threads,
-        }
+        Grid::new(self.blocks, self.threads)
     }
 
     fn serve_by_kernel(
@@ -378,10 +375,7 @@ impl Asker {
             numbers: Slice::new(&self.numbers),
             outcome: &self.outcome,
         };
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: LANES + self.comparing,
-        };
+        let grid = Grid::new(1, LANES + self.comparing);
         Ok(Launch::new(entry!(matvec_client), grid, client))
     }
 

@@ -258,10 +258,7 @@ impl Case {
     }
 
     fn grid(&self) -> Grid {
-        Grid {
-            blocks: self.blocks,
-            threads_per_block: self.threads,
-        }
+        Grid::new(self.blocks, self.threads)
     }
 
     fn process(&self, memory: &Memory) -> Process {

@@ -88,10 +88,7 @@ impl<'a> Asker<'a> {
             span: case.span().as_nanos().try_into().unwrap_or(u64::MAX),
             outcome: &self.outcome,
         };
-        let grid = Grid {
-            blocks: 1,
-            threads_per_block: LANES + self.comparing,
-        };
+        let grid = Grid::new(1, LANES + self.comparing);
         Ok(Launch::new(entry!(serving_client), grid, client))
     }
 

@@ -360,10 +360,7 @@ impl Case {
     }
 
     fn grid(&self) -> Grid {
-        Grid {
-            blocks: self.blocks,
-            threads_per_block: self.threads,
-        }
+        Grid::new(self.blocks, self.threads)
     }
 
     /// Serves picture after picture: some from the seed in turn, the first of which may be given. Of two ranks the

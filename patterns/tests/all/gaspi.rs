@@ -364,10 +364,7 @@ fn scope<S: Sharing, C: Scope>(threads: u32, scopes: usize) {
     let tables = program.tables();
     program.words[6].store(42, Ordering::Relaxed);
     let results = Mutex::new(Vec::new());
-    let dim = Grid {
-        blocks: 1,
-        threads_per_block: threads,
-    };
+    let dim = Grid::new(1, threads);
     let options = Options {
         deadline: Some(Duration::from_secs(300)),
         ..Options::default()

@@ -155,10 +155,7 @@ fn together<C: Scope, S: Seal, const WORDS: usize>(threads: u32, count: usize) {
             let late = signal_word.wait_together::<C>(10, Deadline::after_us(10));
             assert_eq!(late, Err(WaitError::Deadline));
         };
-        let dim = Grid {
-            blocks: 2,
-            threads_per_block: threads,
-        };
+        let dim = Grid::new(2, threads);
         let options = Options {
             order,
             deadline: Some(Duration::from_secs(300)),

@@ -115,10 +115,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Error> {
         "The kernels run on {}; no network card takes part.",
         place::words(node)
     ));
-    let grid = Grid {
-        blocks: arguments.blocks,
-        threads_per_block: arguments.threads,
-    };
+    let grid = Grid::new(arguments.blocks, arguments.threads);
     let mut sent = Vec::new();
     for level in Level::ALL {
         screen.step(level.name());

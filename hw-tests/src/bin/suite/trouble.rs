@@ -214,10 +214,7 @@ fn ends_beside_a_kernel_that_stays() {
     ));
     let words = Box::leak(Box::new(here::outcomes(1)));
     let stay = trouble(TroubleKind::Stay, word, Entries::new(words));
-    let eight = Grid {
-        blocks: 2,
-        threads_per_block: 4,
-    };
+    let eight = Grid::new(2, 4);
     let stays = module.start(&Launch::new(entry!(suite_trouble), eight, stay));
     let mut stays = stays.expect("a kernel");
     let watch = watch();

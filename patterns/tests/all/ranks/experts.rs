@@ -19,10 +19,7 @@ const TIMES: u32 = 2;
 const ALL: [u32; 3] = [2, 1, 0];
 /// For how long the others wait for it.
 const SHORT: Deadline = Deadline::after_ms(3_000);
-const GRID: Grid = Grid {
-    blocks: 2,
-    threads_per_block: 32,
-};
+const GRID: Grid = Grid::new(2, 32);
 
 fn config() -> ExpertsConfig {
     ExpertsConfig {

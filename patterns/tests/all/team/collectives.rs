@@ -135,33 +135,9 @@ fn call<X: Extent, T: Number>(
 /// An extent, its grid, its channels, and the blocks of its grid that make a call together.
 const UNITS: [(u32, Grid, u32, usize); 3] = [
     // The second warp has few lanes.
-    (
-        0,
-        Grid {
-            blocks: 1,
-            threads_per_block: 37,
-        },
-        2,
-        1,
-    ),
-    (
-        1,
-        Grid {
-            blocks: 2,
-            threads_per_block: 5,
-        },
-        2,
-        1,
-    ),
-    (
-        2,
-        Grid {
-            blocks: 3,
-            threads_per_block: 4,
-        },
-        3,
-        3,
-    ),
+    (0, Grid::new(1, 37), 2, 1),
+    (1, Grid::new(2, 5), 2, 1),
+    (2, Grid::new(3, 4), 3, 3),
 ];
 
 /// Words of each unit's part of the window: the first half is read, and what is in place, the second written.

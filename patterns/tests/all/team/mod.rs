@@ -64,25 +64,7 @@ fn all_succeed(results: Vec<Vec<Result<(), Error>>>) {
 
 /// The grids of each extent.
 const EXTENTS: [(u32, Grid); 3] = [
-    (
-        0,
-        Grid {
-            blocks: 2,
-            threads_per_block: 64,
-        },
-    ),
-    (
-        1,
-        Grid {
-            blocks: 2,
-            threads_per_block: 5,
-        },
-    ),
-    (
-        2,
-        Grid {
-            blocks: 3,
-            threads_per_block: 4,
-        },
-    ),
+    (0, Grid::new(2, 64)),
+    (1, Grid::new(2, 5)),
+    (2, Grid::new(3, 4)),
 ];

@@ -74,10 +74,7 @@ pub struct Shape {
 
 impl Shape {
     const fn new(blocks: u32, threads: u32, threads_per_queue: u32) -> Self {
-        let grid = Grid {
-            blocks,
-            threads_per_block: threads,
-        };
+        let grid = Grid::new(blocks, threads);
         Self {
             grid,
             threads_per_queue,

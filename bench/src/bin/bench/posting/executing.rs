@@ -127,10 +127,7 @@ impl Rig {
             end: Slice::new(&end),
             outcome: &outcome,
         };
-        let grid = Grid {
-            blocks: queues as u32,
-            threads_per_block: 1,
-        };
+        let grid = Grid::new(queues as u32, 1);
         here::run(
             here::kernels(),
             &Launch::new(entry!(rate_in_flight), grid, parameters),

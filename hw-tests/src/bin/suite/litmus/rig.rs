@@ -232,10 +232,7 @@ impl Rig {
             found: Slice::new(&found),
             outcome: &outcome,
         };
-        let grid = Grid {
-            blocks,
-            threads_per_block: threads,
-        };
+        let grid = Grid::new(blocks, threads);
         let launch = launch(case.way, grid, kernel);
         if let Err(error) = here::run(here::kernels(), &launch) {
             panic!("{case}: {error}");
