@@ -267,11 +267,11 @@ fn what_fails_hangs_or_is_missing_has_a_row_and_counts() {
     let chosen = ["latency", "demo", "kv", "serving", "litmus", "report"];
     let arguments = [&["--on", "cpu"], &chosen[..]].concat();
     let output = place.measure(&arguments, "1");
-    // Two each of latency, demo and kv, and that of litmus.
-    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    // Four of latency, two each of demo and kv, and that of litmus.
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
     assert_eq!(
         place.ended("latency"),
-        same("1 **failed**", r"error: \| broken", 2)
+        same("1 **failed**", r"error: \| broken", 4)
     );
     assert_eq!(place.ended("demo"), same("124 **timed out**", "begun", 2));
     assert_eq!(place.ended("kv"), same("3 **failed**", "wrong", 2));
@@ -286,7 +286,7 @@ fn what_fails_hangs_or_is_missing_has_a_row_and_counts() {
     assert!(!place.path("out/latency-soft.svg").exists());
     let last = String::from_utf8(output.stdout).unwrap();
     assert!(
-        last.contains("\n8 commands ran, 7 failed; 3 were skipped: "),
+        last.contains("\n10 commands ran, 9 failed; 3 were skipped: "),
         "{last}"
     );
 }
