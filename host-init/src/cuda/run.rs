@@ -204,9 +204,9 @@ pub(super) fn prepare_all<'l>(
 
 /// Starts kernels until one cannot be started.
 ///
-/// All kernels before the first event: a GPU has few queues of work (32 at most), which streams share. What is in a queue
-/// behind an event waits for it, so a kernel there would begin only when that of another stream has ended. If that one
-/// waits for this one, neither ends.
+/// All kernels before the first event, because streams share a GPU's queues of work (32 at most), and an event holds up
+/// all that is behind it in its queue. A kernel behind the event of another one would begin when that one has ended. If
+/// that one waits for it, neither ends.
 ///
 /// # Safety
 /// As for [`Module::begin`], of each that is running then.
