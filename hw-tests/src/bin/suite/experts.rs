@@ -36,8 +36,8 @@ const TOKENS: u32 = 40;
 
 /// So many members make rounds over a wire that loses packets. Each has an expert.
 const MANY: [usize; 4] = [1, 2, 16, 64];
-/// Each member's kernel waits for all others. 64 of them do not end their first round on an H200, also if all kernels begin
-/// before the first event behind one. 16 do.
+/// Each member's kernel waits for all others. 64 of them do not end their first round on an H200,
+/// although all of them begin before the first event behind one. 16 end.
 const MOST_ON_GPU: usize = 16;
 /// How many rounds, if the variable does not say otherwise: one of each [`Routing`].
 const ROUNDS: u32 = 4;
