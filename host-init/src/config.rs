@@ -134,9 +134,10 @@ pub struct Timers {
     /// 0 waits for ever.
     pub acknowledge_timeout: u8,
     /// How often an unanswered packet is sent again, 0 to 7, before the queue
-    /// pair fails with "transport retry counter exceeded".
+    /// pair fails with "transport retry counter exceeded". The count starts again with each acknowledgement.
     pub retry_count: u8,
-    /// How often a request is repeated that found no receive, 0 to 7; 7 is for ever.
+    /// How often a request is repeated that found no receive, 0 to 7; 7 is for ever. That none was found acknowledges
+    /// nothing: packets that are lost during the wait use up `retry_count`.
     pub rnr_retry: u8,
     /// How long the other end is to wait before it repeats such a request, code
     /// 0 to 31: 1 is 10 µs, 12 is 640 µs, 31 is 492 ms, 0 is 655 ms.

@@ -8,6 +8,7 @@ use warpbell_host_init::{QueuePairConfig, Timers};
 use warpbell_hw_tests::collect::Collecting;
 use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::model;
+use warpbell_hw_tests::post::expect_done;
 use warpbell_hw_tests::run::run;
 use warpbell_hw_tests::sides::{ALL_ACCESS, Sides};
 use warpbell_kernels::suite::{Request, Verb};
@@ -54,9 +55,8 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let sides = Sides::faulty(faults(0), faults(1));
     let pair = sides.pair(&QueuePairConfig {
         timers: Timers {
-            // 1 ms, and as many retries as there are, of which what the peer says it misses takes some.
-            acknowledge_timeout: 8,
-            rnr_timer: 1,
+            // 4 ms, and as many retries as there are, of which what the peer says it misses takes some.
+            acknowledge_timeout: 10,
             ..Timers::default()
         },
         ..QueuePairConfig::default()
@@ -95,7 +95,6 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let messages = 2 * ROUNDS;
     let collecting = Collecting {
         per_thread: messages,
-        post: messages,
         take: messages,
         stride: 1100,
         length: 1050,
@@ -107,13 +106,24 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let mut expected = (ours.image(), theirs.image(), buffers.image());
     let what = format!("seed {seed}, {rates:?}");
     let receives = messages as usize;
+    // Before the first message leaves: that a receiver is not ready is no progress, so that the losses while one waits
+    // for it use up the retries.
+    let mut posted = collecting.mailbox(receives);
+    let posting = Collecting {
+        post: messages,
+        take: 0,
+        ..collecting
+    };
+    let queue = pair.theirs.receive_queue().expect("a receive queue");
+    posting.launch(queue, &buffers, &mut posted);
+    expect_done(&posted.endings(), &format!("{what}: receives"));
     let mailbox = collecting.beside_sender(&pair, &requests, &buffers, receives, &what);
     let mut arrived = mailbox.messages().into_iter();
     for request in &requests {
         let delivery = model::apply(request, &mut expected.0, &mut expected.1);
         if let Some(delivery) = delivery {
             let message = arrived.next().expect("as many messages as sent");
-            collecting.deliver(&buffers, &mailbox, &message, &delivery, &mut expected.2);
+            collecting.deliver(&buffers, &posted, &message, &delivery, &mut expected.2);
         }
     }
     assert_eq!(arrived.next(), None, "{what}: a message too many");

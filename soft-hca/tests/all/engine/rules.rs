@@ -256,6 +256,37 @@ fn a_refusal_that_comes_twice_is_one_try() {
     assert_eq!(target.buffer.bytes(), [1; 8]);
 }
 
+/// That the peer found no receive is no progress: it gives no tries back.
+#[test]
+fn a_refusal_for_want_of_a_receive_gives_no_tries_back() {
+    let mut world = World::connected(Connection {
+        retry_count: 1,
+        rnr_retry: 7,
+        ack_timeout_ns: 0,
+        ..Connection::default()
+    });
+    let local = world.a.region(&[1; 8]);
+    world.a.qp.post(Wqe::<1>::send(local.all()).signalled());
+    let_a_work(&mut world);
+    let refuse = |world: &mut World, refusal| {
+        let refusal = Header {
+            detail: refusal as u8,
+            length: RNR_NS,
+            ..response(world, Opcode::Refuse, PSN)
+        };
+        world.inject(refusal, Buffer::new(0));
+        let_a_work(world);
+        world.now += u64::from(RNR_NS);
+        let_a_work(world);
+    };
+    refuse(&mut world, Refusal::Sequence);
+    refuse(&mut world, Refusal::ReceiverNotReady);
+    assert!(world.a.qp.send_cq.poll().is_none());
+    refuse(&mut world, Refusal::Sequence);
+    let cqe = world.a.qp.send_cq.poll().expect("an error");
+    assert_eq!(cqe.error_word().syndrome(), Syndrome::TRANSPORT_RETRY);
+}
+
 /// A packet that was missed and comes before anybody was told is acknowledged and no longer asked for.
 #[test]
 fn what_is_no_longer_missed_is_not_asked_for() {
