@@ -28,8 +28,10 @@ const LONG_NAP: Duration = Duration::from_micros(250);
 
 /// A yield that takes longer has let another thread run for its time slice: somebody spins, and takes all cores.
 const LONG_YIELD: Duration = Duration::from_micros(500);
-/// How long a thread then sleeps where it would yield.
+/// For how long at most it then sleeps where it would yield.
 const CROWDED: Duration = Duration::from_secs(1);
+/// So many yields that are not long, one behind the other, and nobody spins any more.
+const SHORT_YIELDS: u32 = 256;
 
 /// How long it leaves an HCA to somebody who wanted to help: several polls.
 const HOLD_BACK: Duration = Duration::from_micros(2);
@@ -39,7 +41,8 @@ const HOLD_BACK: Duration = Duration::from_micros(2);
 /// Without work it spins for a moment, then yields its core between rounds, then
 /// sleeps 30 µs at a time, and 250 µs after some 40 ms, so that it does not starve
 /// kernels on few cores. Where a yield takes long, because others spin on all cores, it
-/// sleeps at once for the next second. A packet from another process or machine wakes it. While others
+/// sleeps at once for as long as that took, and twice as long each time that happens again, up to a
+/// second. A packet from another process or machine wakes it. While others
 /// [help](SoftHca::help), it sleeps 250 µs at a time.
 #[derive(Debug)]
 pub struct Driver {
@@ -177,12 +180,17 @@ fn run(shared: &Shared, yields: u32) {
 }
 
 /// When a thread yields, and when it rather sleeps: where others take all cores, who wakes up goes before them, but who
-/// yields waits for the end of their time slices.
+/// yields waits for the end of their time slices. One long yield says little: a program that starts takes a time slice,
+/// too.
 struct Yields {
     /// Empty rounds after which it sleeps in any case.
     limit: u32,
-    /// When it last waited long.
+    /// Until when it sleeps at once.
     crowded: Option<Instant>,
+    /// For how long it does after the last long yield; zero where none was of late.
+    pause: Duration,
+    /// Yields since then.
+    short: u32,
 }
 
 impl Yields {
@@ -190,6 +198,8 @@ impl Yields {
         Self {
             limit,
             crowded: None,
+            pause: Duration::ZERO,
+            short: 0,
         }
     }
 
@@ -199,8 +209,8 @@ impl Yields {
     }
 
     fn limit_at(&mut self, now: impl FnOnce() -> Instant) -> u32 {
-        if let Some(then) = self.crowded {
-            if now().saturating_duration_since(then) < CROWDED {
+        if let Some(end) = self.crowded {
+            if now() < end {
                 return 0;
             }
             self.crowded = None;
@@ -215,8 +225,15 @@ impl Yields {
     }
 
     fn took(&mut self, start: Instant, end: Instant) {
-        if end.saturating_duration_since(start) > LONG_YIELD {
-            self.crowded = Some(end);
+        let took = end.saturating_duration_since(start);
+        if took > LONG_YIELD {
+            self.pause = (2 * self.pause).max(took).min(CROWDED);
+            self.crowded = Some(end + self.pause);
+            self.short = 0;
+        } else if self.short < SHORT_YIELDS {
+            self.short += 1;
+        } else {
+            self.pause = Duration::ZERO;
         }
     }
 }
@@ -259,6 +276,8 @@ fn sleep(seats: &[Arc<Seat>], bells: &mut Vec<Bell>, empty: &mut u32) {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_micros(501);
+
     #[test]
     fn after_a_long_yield_a_thread_sleeps_for_a_while() {
         let start = Instant::now();
@@ -266,11 +285,39 @@ mod tests {
         let mut yields = Yields::new(7);
         yields.took(start, at(LONG_YIELD));
         assert_eq!(yields.limit_at(|| unreachable!("nobody was in the way")), 7);
-        let long = LONG_YIELD + Duration::from_nanos(1);
-        yields.took(start, at(long));
-        assert_eq!(yields.limit_at(|| at(long)), 0);
-        assert_eq!(yields.limit_at(|| at(long + CROWDED / 2)), 0);
-        assert_eq!(yields.limit_at(|| at(long + CROWDED)), 7);
+        yields.took(start, at(LONG));
+        assert_eq!(yields.limit_at(|| at(LONG)), 0);
+        assert_eq!(yields.limit_at(|| at(LONG * 3 / 2)), 0);
+        assert_eq!(yields.limit_at(|| at(LONG * 2)), 7);
         assert_eq!(yields.limit_at(|| unreachable!("that is over")), 7);
+    }
+
+    /// For how long a thread sleeps at once after a yield that took so long.
+    fn pause(yields: &mut Yields, took: Duration) -> Duration {
+        let start = Instant::now();
+        yields.took(start, start + took);
+        let end = yields.crowded.expect("a long yield");
+        end - (start + took)
+    }
+
+    #[test]
+    fn beside_one_who_spins_a_thread_yields_once_a_second() {
+        let mut yields = Yields::new(7);
+        let pauses: Vec<_> = (0..14).map(|_| pause(&mut yields, LONG)).collect();
+        let doubled: Vec<_> = (0..11).map(|times| LONG * (1 << times)).collect();
+        assert_eq!(pauses[..11], doubled);
+        assert_eq!(pauses[11..], [CROWDED; 3]);
+        assert_eq!(pause(&mut yields, 2 * CROWDED), CROWDED);
+    }
+
+    #[test]
+    fn after_many_short_yields_a_long_one_is_the_first_again() {
+        let start = Instant::now();
+        for (short, then) in [(SHORT_YIELDS, 2 * LONG), (SHORT_YIELDS + 1, LONG)] {
+            let mut yields = Yields::new(7);
+            assert_eq!(pause(&mut yields, LONG), LONG);
+            (0..short).for_each(|_| yields.took(start, start + LONG_YIELD));
+            assert_eq!(pause(&mut yields, LONG), then, "after {short}");
+        }
     }
 }
