@@ -71,7 +71,14 @@ Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
     if (current == &contexts[1] && fake("refuses-the-way-back")) return TOO_MANY_PEERS;
     return peer == current || flags != 0 ? INVALID_VALUE : OK;
 }
-Result cuStreamCreate(void **stream, unsigned flags) { *stream = &object; return OK; }
+// Kernels that do not end any more, and how many were launched.
+static int stuck, launched;
+// It may wait until no kernel runs; one of those waits for a kernel that comes later.
+Result cuStreamCreate(void **stream, unsigned flags) {
+    if (fake("patient") && launched) stuck = 1;
+    *stream = &object;
+    return OK;
+}
 Result cuStreamSynchronize(void *stream) { return OK; }
 // Words that a stream writes and waits for; tests ask what was done: 32 or 64 for a write of so many bits, 0 for a wait.
 typedef struct { uint64_t bits, address, value, flags; } Word;
@@ -99,7 +106,6 @@ Result cuStreamWriteValue64_v2(void *stream, uint64_t address, uint64_t value, u
     return result;
 }
 // It waits in the call, because a launch in this stream runs at once; for five minutes at most, then the stream hangs.
-static int stuck;
 Result cuStreamWaitValue64_v2(void *stream, uint64_t address, uint64_t value, unsigned flags) {
     // 2: a bit of both, 3: a bit of neither.
     if (stream != &object || address % 8 || (flags != 2 && flags != 3)) return INVALID_VALUE;
@@ -135,11 +141,8 @@ Result cuEventQuery(Event *event) {
     if (stuck || telling || (event->held && !released)) return NOT_READY;
     return befalls(event) && fake("hang") ? NOT_READY : ended(event);
 }
-// Events in the one queue of work that all streams share.
-static int recorded;
 // Behind a kernel that has broken off by now.
 Result cuEventRecord(Event *event, void *stream) {
-    recorded++;
     if (event->context != current) return INVALID_VALUE;
     return fake("at-once") ? ended(event) : OK;
 }
@@ -327,8 +330,7 @@ Result cuLaunchKernel(void *function, unsigned x, unsigned y, unsigned z, unsign
                       unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
     // A driver would wait here until no kernel runs.
     if (stack_limit <= 1024) return INVALID_VALUE;
-    // It begins when the kernel before that event has ended, which waits for it.
-    if (fake("one-queue") && recorded) stuck = 1;
+    launched++;
     // What warpbell::panic leaves: state, line, column, block, thread, the texts' lengths, the texts.
     if (fake("panic")) {
         uint32_t *words = (uint32_t *)panic_record;

@@ -42,7 +42,7 @@ impl Progress {
     }
 
     /// Says that a step is left out, and why.
-    pub fn leave_out(&self, what: &str, why: &str) {
+    fn leave_out(&self, what: &str, why: &str) {
         say(format_args!("         left out, because {why}: {what}"));
     }
 

@@ -76,7 +76,7 @@ impl Gpu {
     /// [`GpuError::Driver`].
     pub fn cust_stream(self) -> Result<Stream, GpuError> {
         self.enter()?;
-        let stream = super::gpu::stream()?.0;
+        let stream = self.take_stream()?.0;
         // SAFETY: `Stream` is the handle and nothing else, as asserted above; the stream is its own from now on.
         Ok(unsafe { transmute::<CUstream, Stream>(stream) })
     }

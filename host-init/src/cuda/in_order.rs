@@ -3,7 +3,6 @@
 use super::driver::check;
 use super::gpu::Handle;
 use super::run::{launch, prepare_all};
-use super::running::Begun;
 use super::sys::{self, CUstream};
 use super::{GpuError, Module, Watch};
 use crate::stream::{HeldSend, Step};
@@ -42,13 +41,8 @@ impl Module {
             Step::Await(send) => wait_for(send, stream),
         });
         // Also behind a step that could not begin, because those before it run.
-        let steps = Begun {
-            module: self,
-            name,
-            end,
-            stream,
-        };
-        let ended = steps.followed()?.wait(watch);
+        let running = self.up_to(end, name, stream)?.owning(stream);
+        let ended = running.wait(watch);
         begun.and(ended)
     }
 }

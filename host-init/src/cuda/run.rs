@@ -5,7 +5,7 @@ use super::gpu::Handle;
 use super::graph::{self, Repeating};
 use super::l2;
 use super::module::LoadedKernel;
-use super::running::{Begun, Running, wait_for_all};
+use super::running::{Running, wait_for_all};
 use super::sys::{self, CUevent, CUlaunchConfig, CUstream};
 use super::{GpuError, Module};
 use crate::launch::Watch;
@@ -50,7 +50,7 @@ impl Module {
     pub fn start(&self, launch: &Launch<'static>) -> Result<Running<'_>, GpuError> {
         let prepared = self.prepare(launch)?;
         // SAFETY: the parameters borrow nothing that ends.
-        unsafe { self.begin(prepared)? }.followed()
+        unsafe { self.begin(prepared) }
     }
 
     /// Launches a graph, whose last kernel has this name; the GPU is current.
@@ -59,23 +59,23 @@ impl Module {
         name: &'static str,
         repeating: Repeating,
     ) -> Result<Running<'_>, GpuError> {
-        let begun = match self.launch_repeating(name, &repeating) {
-            Ok(begun) => begun,
+        let (stream, end) = match self.launch_repeating(&repeating) {
+            Ok(both) => both,
             Err(error) => {
                 repeating.end(self.gpu())?;
                 return Err(error);
             }
         };
-        let mut running = begun.followed()?;
+        let mut running = self.up_to(end, name, stream)?.owning(stream);
         running.repeating = Some(repeating);
         Ok(running)
     }
 
+    /// Launches it in a stream; gives that, and the event that has to come behind it.
     fn launch_repeating(
         &self,
-        name: &'static str,
         repeating: &Repeating,
-    ) -> Result<Begun<'_>, GpuError> {
+    ) -> Result<(Handle<CUstream>, Handle<CUevent>), GpuError> {
         let gpu = self.gpu();
         let stream = gpu.take_stream()?;
         let end = gpu.take_event().inspect_err(|_| gpu.give_stream(stream))?;
@@ -83,12 +83,7 @@ impl Module {
             gpu.give_stream(stream);
             gpu.give_event(end);
         })?;
-        Ok(Begun {
-            module: self,
-            name,
-            end,
-            stream,
-        })
+        Ok((stream, end))
     }
 
     pub(super) fn prepare<'l>(&'l self, launch: &'l Launch<'l>) -> Result<Prepared<'l>, GpuError> {
@@ -121,24 +116,18 @@ impl Module {
         })
     }
 
-    /// Puts a kernel into a stream of its own, without an event behind it.
+    /// Starts a kernel on a stream of its own.
     ///
     /// # Safety
     /// What the launch borrows stays as it is until the kernel has ended; if the GPU is lost before, for good.
-    unsafe fn begin(&self, prepared: Prepared<'_>) -> Result<Begun<'_>, GpuError> {
+    unsafe fn begin(&self, prepared: Prepared<'_>) -> Result<Running<'_>, GpuError> {
         let gpu = self.gpu();
         gpu.enter()?;
-        let name = prepared.launch.name();
         let stream = gpu.take_stream()?;
         // SAFETY: the caller's promise.
-        let launched = unsafe { self.launch_on(prepared, stream) };
-        let end = launched.inspect_err(|_| gpu.give_stream(stream))?;
-        Ok(Begun {
-            module: self,
-            name,
-            end,
-            stream,
-        })
+        let begun = unsafe { self.begin_on(prepared, stream) };
+        let running = begun.inspect_err(|_| gpu.give_stream(stream))?;
+        Ok(running.owning(stream))
     }
 
     /// Starts a kernel on somebody's stream, behind what is in it already.
@@ -151,24 +140,24 @@ impl Module {
         let prepared = self.prepare(launch)?;
         self.gpu().enter()?;
         // SAFETY: the parameters borrow nothing that ends.
-        let end = unsafe { self.launch_on(prepared, Handle(stream))? };
-        self.up_to(end, launch.name(), Handle(stream))
+        unsafe { self.begin_on(prepared, Handle(stream)) }
     }
 
-    /// Puts a kernel into a stream of its GPU, which is current; gives the event that has to come behind it.
+    /// Starts a kernel on a stream of its GPU, which is current.
     ///
     /// # Safety
     /// As for [`begin`](Self::begin).
-    unsafe fn launch_on(
+    unsafe fn begin_on(
         &self,
         prepared: Prepared<'_>,
         stream: Handle<CUstream>,
-    ) -> Result<Handle<CUevent>, GpuError> {
+    ) -> Result<Running<'_>, GpuError> {
+        let name = prepared.launch.name();
         // Before the kernel: what fails behind it is an error of a kernel that runs.
         let end = self.gpu().take_event()?;
         // SAFETY: the caller's promise.
         unsafe { launch(prepared, stream) }.inspect_err(|_| self.gpu().give_event(end))?;
-        Ok(end)
+        self.up_to(end, name, stream)
     }
 }
 
@@ -204,26 +193,17 @@ pub(super) fn prepare_all<'l>(
 
 /// Starts kernels until one cannot be started.
 ///
-/// All kernels before the first event, because streams share a GPU's queues of work (32 at most), and an event holds up
-/// all that is behind it in its queue. A kernel behind the event of another one would begin when that one has ended. If
-/// that one waits for it, neither ends.
-///
 /// # Safety
 /// As for [`Module::begin`], of each that is running then.
 pub(super) unsafe fn begin_all<'m>(
     prepared: Vec<Prepared<'m>>,
     running: &mut Vec<Running<'m>>,
 ) -> Result<(), GpuError> {
-    let mut begun = Vec::new();
-    let all = prepared.into_iter().try_for_each(|kernel| {
+    for kernel in prepared {
         // SAFETY: the caller's promise.
-        begun.push(unsafe { kernel.module.begin(kernel)? });
-        Ok(())
-    });
-    for kernel in begun {
-        running.push(kernel.followed()?);
+        running.push(unsafe { kernel.module.begin(kernel)? });
     }
-    all
+    Ok(())
 }
 
 /// # Safety

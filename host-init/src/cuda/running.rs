@@ -70,28 +70,6 @@ pub struct Running<'m> {
     pub(super) repeating: Option<Repeating>,
 }
 
-/// Kernels in a stream of their own, with nothing behind them yet.
-pub(super) struct Begun<'m> {
-    pub module: &'m Module,
-    /// Of the last kernel.
-    pub name: &'static str,
-    /// Has to come behind it.
-    pub end: Handle<CUevent>,
-    pub stream: Handle<CUstream>,
-}
-
-impl<'m> Begun<'m> {
-    /// Puts the event behind the kernels. The GPU is lost if that fails.
-    pub fn followed(self) -> Result<Running<'m>, GpuError> {
-        let gpu = self.module.gpu();
-        // Kernels on other GPUs may have begun since.
-        gpu.enter().inspect_err(|_| gpu.lose())?;
-        let mut running = self.module.up_to(self.end, self.name, self.stream)?;
-        running.stream = Some(self.stream);
-        Ok(running)
-    }
-}
-
 impl Module {
     /// What is in somebody's stream by now, a kernel of this name last.
     #[cfg(feature = "cust")]
@@ -140,6 +118,12 @@ impl Module {
 }
 
 impl Running<'_> {
+    /// The same, which gives the stream back at the end: nobody else has it.
+    pub(super) const fn owning(mut self, stream: Handle<CUstream>) -> Self {
+        self.stream = Some(stream);
+        self
+    }
+
     /// Whether it has ended.
     ///
     /// # Errors

@@ -688,11 +688,11 @@ fn kernels_on_two_gpus_run_and_end() {
     });
 }
 
-/// The kernels of several ranks wait for each other, and there are fewer queues of work than streams.
+/// The kernels of several ranks wait for each other, and the driver, where it makes a stream, for all of them.
 #[test]
-fn kernels_all_begin_although_their_streams_share_a_queue() {
-    let name = "gpu::kernels_all_begin_although_their_streams_share_a_queue";
-    with_fake(name, "two-gpus one-queue", || {
+fn no_stream_is_made_beside_kernels() {
+    let name = "gpu::no_stream_is_made_beside_kernels";
+    with_fake(name, "two-gpus patient", || {
         let (ran, stored, lost) = launched_on_both(ONE_THREAD_EACH);
         assert_eq!((ran, stored, lost), (Ok(()), [8, 8], [false, false]));
     });
@@ -739,8 +739,8 @@ fn so_they_are_with_one_that_does_while_the_others_begin() {
 }
 
 #[test]
-fn so_they_are_before_an_event_is_behind_the_other_kernel() {
-    let name = "gpu::so_they_are_before_an_event_is_behind_the_other_kernel";
+fn so_they_are_before_the_kernel_of_the_other_has_begun() {
+    let name = "gpu::so_they_are_before_the_kernel_of_the_other_has_begun";
     with_fake(name, "two-gpus fault at-once", || {
         let line = lost_with_one();
         assert!(line.contains("CUDA_ERROR_LAUNCH_FAILED"), "{line}");

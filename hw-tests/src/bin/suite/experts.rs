@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use warpbell_cpu_grid::Grid;
-use warpbell_host_init::{Kernels, Launch, QueuePairConfig, Timers, entry};
+use warpbell_host_init::{Launch, QueuePairConfig, Timers, entry};
 use warpbell_hw_tests::here;
 use warpbell_hw_tests::machine::Machine;
 use warpbell_hw_tests::post::ample;
@@ -36,9 +36,6 @@ const TOKENS: u32 = 40;
 
 /// So many members make rounds over a wire that loses packets. Each has an expert.
 const MANY: [usize; 4] = [1, 2, 16, 64];
-/// Each member's kernel waits for all others. 64 of them do not end their first round on an H200,
-/// although all of them begin before the first event behind one. 16 end.
-const MOST_ON_GPU: usize = 16;
 /// How many rounds, if the variable does not say otherwise: one of each [`Routing`].
 const ROUNDS: u32 = 4;
 const ROUNDS_VARIABLE: &str = "WARPBELL_ROUNDS";
@@ -96,13 +93,6 @@ pub fn test(machine: &Machine) -> ExitCode {
         for mode in [Mode::LowLatency, Mode::Throughput] {
             for members in MANY {
                 let what = format!("{rounds} rounds of {members} members, {mode:?}");
-                if members > MOST_ON_GPU && matches!(here::kernels(), Kernels::Gpu(_)) {
-                    progress.leave_out(
-                        &what,
-                        "so many kernels that wait for each other have not ended on a GPU yet",
-                    );
-                    continue;
-                }
                 progress.step_with_orders(&what, || many(members, mode, rounds));
             }
         }
