@@ -73,7 +73,7 @@ Result cuCtxEnablePeerAccess(void *peer, unsigned flags) {
 }
 // Kernels that do not end any more, and how many were launched.
 static int stuck, launched;
-// It may wait until no kernel runs; one of those waits for a kernel that comes later.
+// A driver may wait here until no kernel runs, which never is where one waits for a kernel that comes later.
 Result cuStreamCreate(void **stream, unsigned flags) {
     if (fake("patient") && launched) stuck = 1;
     *stream = &object;

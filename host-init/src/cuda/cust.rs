@@ -67,7 +67,7 @@ impl Gpu {
         Context::new(device).map_err(driver_error("cuDevicePrimaryCtxRetain"))
     }
 
-    /// A new stream of this GPU for cust, which waits for no other one.
+    /// A stream of this GPU for cust alone, with nothing in it, which waits for no other one.
     ///
     /// Streams that cust itself makes wait for the default stream, and its copies that are not `async` go there: one
     /// of those waits for a kernel on such a stream, for ever if the kernel waits for what is copied.

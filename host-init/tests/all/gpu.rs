@@ -688,7 +688,7 @@ fn kernels_on_two_gpus_run_and_end() {
     });
 }
 
-/// The kernels of several ranks wait for each other, and the driver, where it makes a stream, for all of them.
+/// While kernels wait for each other, the driver is not asked for a stream, because it may wait for all of them to end.
 #[test]
 fn no_stream_is_made_beside_kernels() {
     let name = "gpu::no_stream_is_made_beside_kernels";

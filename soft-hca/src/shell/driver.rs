@@ -28,9 +28,9 @@ const LONG_NAP: Duration = Duration::from_micros(250);
 
 /// A yield that takes longer has let another thread run for its time slice: somebody spins, and takes all cores.
 const LONG_YIELD: Duration = Duration::from_micros(500);
-/// For how long at most it then sleeps where it would yield.
+/// The longest time for which it then sleeps instead of yielding.
 const CROWDED: Duration = Duration::from_secs(1);
-/// So many yields that are not long, one behind the other, and nobody spins any more.
+/// After so many short yields in a row, nobody is taken to spin any more.
 const SHORT_YIELDS: u32 = 256;
 
 /// How long it leaves an HCA to somebody who wanted to help: several polls.
@@ -187,7 +187,7 @@ struct Yields {
     limit: u32,
     /// Until when it sleeps at once.
     crowded: Option<Instant>,
-    /// For how long it does after the last long yield; zero where none was of late.
+    /// How long it sleeps at once after the last long yield; zero if there was none lately.
     pause: Duration,
     /// Yields since then.
     short: u32,

@@ -106,8 +106,8 @@ fn under_faults(seed: u64, rates: Rates) -> u64 {
     let mut expected = (ours.image(), theirs.image(), buffers.image());
     let what = format!("seed {seed}, {rates:?}");
     let receives = messages as usize;
-    // Before the first message leaves: that a receiver is not ready is no progress, so that the losses while one waits
-    // for it use up the retries.
+    // Before the first message leaves. A receiver that is not ready gives no retries back, so losses during a wait for it
+    // would use them up.
     let mut posted = collecting.mailbox(receives);
     let posting = Collecting {
         post: messages,
