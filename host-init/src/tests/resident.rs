@@ -228,7 +228,10 @@ fn there_is_no_wire_to_another_device() {
 /// The engine registers the memory after the host has given up on it: nobody else gets it.
 #[test]
 fn memory_is_kept_for_an_engine_that_is_late() {
-    static STALLED: AtomicU32 = AtomicU32::new(0);
+    const RUNNING: u32 = 0;
+    const TO_STALL: u32 = 1;
+    const STALLED: u32 = 2;
+    static STATE: AtomicU32 = AtomicU32::new(RUNNING);
     #[warpbell::kernel]
     fn stalling(arguments: Arguments) {
         // SAFETY: as in the kernel of the library.
@@ -236,7 +239,10 @@ fn memory_is_kept_for_an_engine_that_is_late() {
             return;
         };
         for now in 0.. {
-            while STALLED.load(Ordering::Acquire) == 1 {
+            while STATE.load(Ordering::Acquire) != RUNNING {
+                // Only now does the host ask: a round under way would serve it.
+                let _ =
+                    STATE.compare_exchange(TO_STALL, STALLED, Ordering::AcqRel, Ordering::Relaxed);
                 std::thread::yield_now();
             }
             if engine.round(now * 1_000) == Round::Ended {
@@ -252,12 +258,15 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     let buffer = || Buffer::new(1 << 16).unwrap();
     let given = buffer();
     let address = given.as_ptr();
-    STALLED.store(1, Ordering::Release);
+    STATE.store(TO_STALL, Ordering::Release);
+    while STATE.load(Ordering::Acquire) != STALLED {
+        std::thread::yield_now();
+    }
     let refused = domain.register(given, ALL).unwrap_err();
     let others: Vec<_> = (0..16).map(|_| buffer()).collect();
     let config = QueuePairConfig::granting(ALL);
     let unmade = domain.queue_pair(&config).unwrap_err();
-    STALLED.store(0, Ordering::Release);
+    STATE.store(RUNNING, Ordering::Release);
     for error in [refused, unmade] {
         assert!(error.is_uncertain(), "{error}");
     }
