@@ -3,7 +3,7 @@
 use super::{Error, Experts, Layout, Throughput};
 use crate::team::TeamHandle;
 
-/// One member's view of an exchange, for its kernels. The host hands it over by value. `repr(C)`, 96 bytes.
+/// One member's view of an exchange, for its kernels. The host hands it over by value. `repr(C)`, 112 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertsHandle<'a> {

@@ -28,7 +28,7 @@ pub struct TeamParts<'a> {
     pub mask: *const Word64,
 }
 
-/// One member's view of a team, for its kernels. The host hands it over by value. `repr(C)`, 88 bytes.
+/// One member's view of a team, for its kernels. The host hands it over by value. `repr(C)`, 104 bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TeamHandle<'a> {

@@ -10,8 +10,12 @@ use crate::words::{fetch_add_relaxed64, load_acquire64, load_relaxed64};
 use warpbell::held::{self, Outcome};
 use warpbell::{Deadline, SendQueueHandle};
 
-/// How far all of it reaches: the host looks at what kernels do.
+/// How far all but the kernels' additions reaches: the host looks at what kernels do.
 pub(super) const EVERYWHERE: Reach = Reach::System;
+/// How far the kernels' additions reach. CUDA promises that one of system scope is atomic only where GPU and host have
+/// atomics in common, which they have not behind PCIe. Only threads of one processor add, and the host only loads: what
+/// it may conclude from that, the fences say, which have the system's scope.
+const AMONG_KERNELS: Reach = Reach::Gpu;
 
 /// The words of a tag, 32 bytes, in memory that kernels and host reach: a `Tally`, an `Offer`, and what the host
 /// alone knows. Fresh ones are 0.
@@ -55,8 +59,11 @@ impl JointTag {
         // What `seen` tells of, the WQEs, before record and doorbell; and this thread's data before its trigger, because
         // another thread or the host may publish, for a NIC anywhere.
         fence_acquire_release(EVERYWHERE);
-        // Relaxed, and the kernels' alone: a GPU behind PCIe has no atomics in common with the host, which only loads it.
-        let found = Tally(fetch_add_relaxed64(&self.tally, Tally::ENTER, EVERYWHERE));
+        let found = Tally(fetch_add_relaxed64(
+            &self.tally,
+            Tally::ENTER,
+            AMONG_KERNELS,
+        ));
         let number = found.number();
         let (mut offer, mut before) = (seen, found);
         if !offer.takes(number) {
@@ -73,7 +80,7 @@ impl JointTag {
         let rings = offer.ends_with(number);
         // Before the doorbell (the fence in `publish_found`), because the host reads it once the operation is done, too.
         // What it says follows from the look, so that it needs no fence behind that.
-        fetch_add_relaxed64(&self.tally, before.leave(rings), EVERYWHERE);
+        fetch_add_relaxed64(&self.tally, before.leave(rings), AMONG_KERNELS);
         if rings {
             // SAFETY: the handle is good, by the promise of `JointHandle::new`; the host has registered the operation up to
             // here, and the last trigger that it wants is this thread's alone, which has said that it rings.
