@@ -20,9 +20,11 @@ mod workspace;
 use std::env;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::builder::PossibleValuesParser;
@@ -334,6 +336,8 @@ fn chosen(step: Step, full: bool, only: &[Step], skip: &[Step]) -> bool {
 /// How many steps run at a time where they may: processes of one thread leave a core idle, and two cores are what is
 /// certain.
 const AT_A_TIME: usize = 2;
+/// By how much steps that can wait give way to others: by all that there is.
+const GIVES_WAY: i32 = 19;
 
 /// Runs steps, prints a line for each and the counts at the end; false if anything failed.
 fn test(
@@ -374,13 +378,24 @@ fn test(
         let short = short.map(|line| format!("failed: {name}: {line}"));
         (report.counts, short.collect::<Vec<_>>())
     };
+    let (patient, others): (Vec<_>, Vec<_>) = chosen.iter().partition(|step| step.can_wait());
+    let ended = thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            // This thread's, and that of all that it starts. Whoever may not lower it has the same right to the processors.
+            let _ = rustix::process::nice(GIVES_WAY);
+            Vec::from_iter(patient.iter().map(carry_out))
+        });
+        let groups = others.chunk_by(|one, next| one.stands_apart() && next.stands_apart());
+        let at_a_time = |group| run::so_many_at_a_time(AT_A_TIME, group, carry_out);
+        let mut ended = Vec::from_iter(groups.flat_map(at_a_time));
+        ended.extend(beside.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        ended
+    });
     let mut total = Counts::default();
     let mut failures = Vec::new();
-    for group in chosen.chunk_by(|one, next| one.stands_apart() && next.stands_apart()) {
-        for (counts, short) in run::so_many_at_a_time(AT_A_TIME, group, carry_out) {
-            total += counts;
-            failures.extend(short);
-        }
+    for (counts, short) in ended {
+        total += counts;
+        failures.extend(short);
     }
     spinner.finish_and_clear();
     if !left_out.is_empty() {

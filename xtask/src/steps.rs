@@ -55,8 +55,11 @@ const PERFETTO_TEST: &str = "trace::perfetto_agrees";
 /// What [`Step::Proofs`] runs, which installs the tools.
 const JUDGED: [&str; 4] = [SCAPY_TEST, SIMGRID_TEST, PROMTOOL_TEST, PERFETTO_TEST];
 /// Tests that take most of a minute: of programs that must not compile, for which all dependencies are checked in a folder of
-/// their own, of ranks on other hosts, which wait for silence, and of many rounds over wires that lose packets.
-const LONG: [&str; 3] = ["refused::", "other_hosts::", "thousand_rounds::"];
+/// their own, and of ranks on other hosts, which wait for silence.
+const LONG: [&str; 2] = ["refused::", "other_hosts::"];
+/// Tests of many rounds over wires that lose packets, which [`Step::Rounds`] runs: they take three times as long if they
+/// are not optimised.
+const ROUNDS: &str = "thousand_rounds::";
 /// The papers' applications, their kernels, and simulated clusters.
 const PAPERS: [&str; 3] = [
     "warpbell-papers",
@@ -193,6 +196,7 @@ impl Steps<'_> {
             Step::Ptx => self.ptx(&mut report),
             Step::Sanitizers => self.sanitizers(&mut report),
             Step::Differential => self.differential(&mut report),
+            Step::Rounds => self.rounds(&mut report),
             Step::OlderGpu => self.older_gpu(&mut report),
             Step::RustCuda => self.rust_cuda(&mut report),
             Step::Cust => self.cust(&mut report),
@@ -301,7 +305,7 @@ impl Steps<'_> {
             command.arg("--include-ignored");
         }
         let long = LONG.into_iter().filter(|_| !self.extent.full);
-        let left_out = JUDGED.into_iter().chain(long);
+        let left_out = JUDGED.into_iter().chain([ROUNDS]).chain(long);
         command.args(left_out.flat_map(|test| ["--skip", test]));
         report.tests("cargo test", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
@@ -435,6 +439,15 @@ impl Steps<'_> {
             .args(["test", "--profile", optimised::PROFILE, "-p", SOFT_HCA])
             .args(["--test", TESTS, "differential::"]);
         report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
+    }
+
+    fn rounds(&self, report: &mut Report) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["test", "--profile", optimised::PROFILE, "-p", PATTERNS])
+            .args(["--features", "ranks", "--test", TESTS, ROUNDS]);
+        report.tests("rounds", &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 

@@ -23,19 +23,21 @@ pub enum Step {
     Card,
     Cust,
     Differential,
+    Rounds,
     // From here on two at a time, those that take longest first.
-    Ptx,
+    Dist,
     Sanitizers,
     Miri,
-    Dist,
     Fuzz,
     Clippy,
-    Loom,
-    Packages,
-    OlderGpu,
     RustCuda,
     Doc,
     Book,
+    // These beside all others, with what those leave of the processors.
+    Ptx,
+    Loom,
+    Packages,
+    OlderGpu,
 }
 
 impl Step {
@@ -83,6 +85,9 @@ impl Step {
                 "ThreadSanitizer and AddressSanitizer find nothing in shell, peers, preload and drops"
             }
             Self::Differential => "20,000 random episodes of two HCAs agree with a model",
+            Self::Rounds => {
+                "1,000 rounds of collectives and of exchanges with experts are right over wires that lose packets"
+            }
             Self::Doc => "the documentation builds without warnings",
             Self::Book => "the book builds without a warning, and no link of a page is dead",
             Self::Demo => "the demo runs and verifies every byte",
@@ -127,23 +132,28 @@ impl Step {
     /// Whether another step of the kind may run beside it: nothing is measured in it, and it mostly builds in a folder of its
     /// own. Each has parts that leave a core idle.
     ///
-    /// `Clippy` and `Doc` build in the same folder, where one waits for the other's lock: three steps lie between them,
-    /// so that they hardly meet.
+    /// `Clippy` and `Doc` build in the same folder, where one waits for the other's lock: other steps lie between them, so
+    /// that they hardly meet.
     pub const fn stands_apart(self) -> bool {
         matches!(
             self,
-            Self::Ptx
-                | Self::Sanitizers
+            Self::Sanitizers
                 | Self::Miri
                 | Self::Dist
                 | Self::Fuzz
                 | Self::Clippy
-                | Self::Loom
-                | Self::Packages
-                | Self::OlderGpu
                 | Self::RustCuda
                 | Self::Doc
                 | Self::Book
+        )
+    }
+
+    /// Whether it may take as long as it likes beside any other step: it compiles, or tries out a model of threads, in a
+    /// folder of its own, and looks at no clock.
+    pub const fn can_wait(self) -> bool {
+        matches!(
+            self,
+            Self::Ptx | Self::Loom | Self::Packages | Self::OlderGpu
         )
     }
 
@@ -209,7 +219,8 @@ impl Step {
             | Self::Doc
             | Self::Demo
             | Self::Gallery
-            | Self::Differential => &[],
+            | Self::Differential
+            | Self::Rounds => &[],
             Self::Book => &[Tool::Mdbook],
         }
     }

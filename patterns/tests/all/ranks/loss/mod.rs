@@ -28,7 +28,7 @@ fn under_loss(port: u16, size: u32, wire: WireKind, part: impl Fn(World) + Sync)
     assert!(lost.load(Ordering::Relaxed) > 0, "a good wire");
 }
 
-/// With `--full` alone.
+/// The step `rounds` runs them, optimised.
 mod thousand_rounds {
     /// Nine calls in each round.
     #[test]
