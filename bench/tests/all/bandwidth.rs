@@ -2,7 +2,9 @@
 
 use serde_json::Value;
 
-use crate::common::{WIRES, assert_verified, document, document_of_ranks, error_line, job};
+use crate::common::{
+    WIRES, assert_verified, document, document_of_ranks, error_line, failure, job,
+};
 use crate::run;
 
 const BANDWIDTH: &str = "bandwidth";
@@ -101,8 +103,7 @@ fn long_reads_are_told_of_if_somebody_looks() {
         BANDWIDTH,
         &arguments("8", &["--nic", "soft-gpu", "--watch"]),
     );
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(error_line(&refused).contains("watched"));
+    assert!(failure(&refused).contains("watched"));
 }
 
 #[test]
@@ -187,8 +188,7 @@ fn a_picture_that_cannot_be_drawn_is_one_line() {
             "/nowhere/a.svg",
         ],
     );
-    assert_eq!(output.status.code(), Some(1));
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(
         line.contains("the plot /nowhere/a.svg cannot be written"),
         "{line}"
@@ -203,8 +203,7 @@ fn documents_that_cannot_be_drawn_are_one_line() {
         (other, "expected value"),
     ] {
         let output = run("draw", &[file]);
-        assert_eq!(output.status.code(), Some(1));
-        let line = error_line(&output);
+        let line = failure(&output);
         assert!(line.contains(why), "{line}");
     }
 }
@@ -227,8 +226,7 @@ fn bad_arguments_are_refused() {
         assert!(!output.stderr.is_empty());
     }
     let output = run(BANDWIDTH, &["--depth", "8", "--batch", "5", "--json"]);
-    assert_eq!(output.status.code(), Some(1));
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(
         line.contains("5 blocks of 64 bytes, the queue takes 4"),
         "{line}"
@@ -275,8 +273,7 @@ fn a_case_alone_is_measured_alone() {
     );
     for mode in [&[][..], &["--ladder"]] {
         let output = run(BANDWIDTH, &[mode, &["--case", "fetch 64"]].concat());
-        assert_eq!(output.status.code(), Some(1));
-        assert!(error_line(&output).contains("no case has fetch 64 in its name"));
+        assert!(failure(&output).contains("no case has fetch 64 in its name"));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{document, error_line};
+use crate::common::{document, failure};
 use crate::run;
 
 fn rows(arguments: &[&str]) -> Vec<Value> {
@@ -59,8 +59,7 @@ fn each_case_is_measured() {
 #[test]
 fn a_case_that_is_not_there_is_an_error() {
     let output = run("completions", &["--queues", "1", "--case", "nothing"]);
-    assert_eq!(output.status.code(), Some(1));
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(
         line.contains("; memory for a queue, 1 queues, each its own; "),
         "{line}"

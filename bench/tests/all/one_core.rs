@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::common::{document, error_line};
+use crate::common::{document, failure};
 use crate::run;
 
 fn rows(case: &str) -> Vec<Value> {
@@ -35,8 +35,7 @@ fn a_case_alone_is_measured_alone() {
 #[test]
 fn a_case_that_is_not_there_is_an_error_with_all_that_are() {
     let output = run("one-core", &["--case", "nothing"]);
-    assert_eq!(output.status.code(), Some(1));
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(
         line.starts_with("error: no case has nothing in its name; choose one of: post: "),
         "{line}"

@@ -24,7 +24,16 @@ pub fn command(binary: &str, arguments: &[&str]) -> Command {
     command
 }
 
+/// What a program says that ended with status 1, one line.
+#[track_caller]
+pub fn failure(output: &Output) -> String {
+    let line = error_line(output);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    line
+}
+
 /// What it says on stderr, one line expected.
+#[track_caller]
 pub fn error_line(output: &Output) -> String {
     let text = String::from_utf8(output.stderr.clone()).expect("text");
     assert_eq!(text.lines().count(), 1, "{text}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::{assert_verified, document, error_line, run};
+use crate::common::{assert_verified, document, failure, run};
 
 const REPORT: &str = env!("CARGO_BIN_EXE_report");
 
@@ -50,8 +50,7 @@ fn a_page_stays_where_nothing_has_run() {
     fs::write(&path, "an older page").unwrap();
     let shape = ["--nic", "nowhere", "--json", "--out", &path];
     let output = run(REPORT, &shape);
-    assert_eq!(output.status.code(), Some(1));
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(line.contains("the NIC nowhere is none of"), "{line}");
     assert!(output.stdout.is_empty());
     assert_eq!(fs::read_to_string(&path).unwrap(), "an older page");
@@ -74,10 +73,9 @@ fn what_cannot_be_is_refused() {
         "matvec",
     ];
     let output = run(REPORT, &[&one[..], &["--out", "/nowhere/x.html"]].concat());
-    assert_eq!(output.status.code(), Some(1));
     // Nothing ran.
     assert!(output.stdout.is_empty());
-    let line = error_line(&output);
+    let line = failure(&output);
     assert!(
         line.contains("the page /nowhere/x.html cannot be written"),
         "{line}"

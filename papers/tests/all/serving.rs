@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
-use crate::common::{assert_verified, command, document, error_line, run};
+use crate::common::{assert_verified, command, document, error_line, failure, run};
 use crate::{interrupted, press_ctrl_c};
 use serde_json::Value;
 use warpbell_papers::serving::model::{Model, Picture};
@@ -197,8 +197,7 @@ fn a_picture_comes_back_larger_from_file_to_file() {
         ),
     ] {
         let output = run(SERVING, &["--picture", path.to_str().unwrap()]);
-        assert_eq!(output.status.code(), Some(1), "{path:?}");
-        let line = error_line(&output);
+        let line = failure(&output);
         let named = format!("the picture {} cannot be served: ", path.display());
         assert!(line.contains(&named) && line.contains(why), "{line}");
     }
@@ -248,8 +247,7 @@ fn what_does_not_suffice_is_named_before_anything_runs() {
         ),
     ] {
         let output = run(SERVING, wrong);
-        assert_eq!(output.status.code(), Some(1), "{wrong:?}");
-        let line = error_line(&output);
+        let line = failure(&output);
         assert!(line.contains(word), "{line}");
         assert!(!String::from_utf8(output.stdout).unwrap().contains(" × "));
     }
@@ -317,8 +315,7 @@ fn scores_are_no_picture() {
     let all =
         format!("--network squeeze --picture {small} --larger {larger} --ways asleep --rounds 1");
     let output = run(SERVING, &all.split(' ').collect::<Vec<_>>());
-    assert_eq!(output.status.code(), Some(1));
-    assert!(error_line(&output).contains("a score of each class is no picture"));
+    assert!(failure(&output).contains("a score of each class is no picture"));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A stencil over several ranks in all ways, and notifications beside bare writes.
 
-use crate::common::{assert_ratio, assert_stepped, assert_verified, document, error_line, run};
+use crate::common::{assert_ratio, assert_stepped, assert_verified, document, failure, run};
 use crate::interrupted;
 
 const STENCIL: &str = env!("CARGO_BIN_EXE_stencil");
@@ -104,8 +104,7 @@ fn bad_arguments_are_refused() {
         ),
     ] {
         let output = run(STENCIL, wrong);
-        assert_eq!(output.status.code(), Some(1), "{wrong:?}");
-        let line = error_line(&output);
+        let line = failure(&output);
         assert!(line.contains(words), "{line}");
         // Nothing was measured.
         let text = String::from_utf8(output.stdout).unwrap();
