@@ -211,6 +211,7 @@ impl Steps<'_> {
             Step::Template => self.template(&mut report),
             Step::Packages => self.packages(&mut report),
             Step::Dist => self.dist(&mut report),
+            Step::DistBuild => self.dist_build(&mut report),
             Step::Card => self.card(&mut report),
         };
         if let Err(error) = result {

@@ -25,6 +25,7 @@ use crate::run::{self, RunError};
 use crate::workspace::{Workspace, clean_command};
 use floor::{Floor, FloorError};
 use manifest::{Manifest, ManifestError};
+pub use programs::{build, check};
 pub use target::Target;
 
 /// What the archive's name, its folder and the Debian package begin with.
@@ -180,11 +181,6 @@ pub fn stage(
     };
     manifest.write(&folder)?;
     Ok(folder)
-}
-
-/// A command that compiles all programs for a target, without a linker.
-pub fn check(workspace: &Workspace, target: Target) -> Command {
-    programs::check(workspace, target)
 }
 
 /// Where all of it is made.

@@ -54,9 +54,7 @@ pub fn build(
     cargo.args(["--profile", PROFILE, "--target", &target.triple()]);
     cargo.envs(target.linker());
     // With flags of its own, it shares nothing with other builds.
-    cargo
-        .arg("--target-dir")
-        .arg(super::folder(workspace).join("build"));
+    cargo.arg("--target-dir").arg(build_folder(workspace));
     cargo.args(options(&sources));
     cargo.env("CARGO_ENCODED_RUSTFLAGS", flags(workspace).join(SEPARATOR));
     let built = run::capture(cargo, BUILD_DEADLINE, on_line)?;
@@ -72,11 +70,16 @@ pub fn build(
 pub fn check(workspace: &Workspace, target: Target) -> Command {
     let mut cargo = workspace.cargo();
     cargo.args(["check", "--target", &target.triple()]);
+    cargo.arg("--target-dir").arg(build_folder(workspace));
     cargo.args(["--features", &format!("{RANKS}/launch")]);
     let (_, packages) = features_and_packages(workspace);
     cargo.args(packages.iter().flat_map(|package| ["-p", package]));
     cargo.args(["--bins", "--examples"]);
     cargo
+}
+
+fn build_folder(workspace: &Workspace) -> PathBuf {
+    super::folder(workspace).join("build")
 }
 
 /// The features that are on, and the packages.

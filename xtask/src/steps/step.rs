@@ -27,7 +27,6 @@ pub enum Step {
     // From here on two at a time, those that take longest first.
     Dist,
     Sanitizers,
-    Miri,
     Fuzz,
     Clippy,
     RustCuda,
@@ -35,6 +34,8 @@ pub enum Step {
     Book,
     // These beside all others, with what those leave of the processors.
     Ptx,
+    DistBuild,
+    Miri,
     Loom,
     Packages,
     OlderGpu,
@@ -108,8 +109,9 @@ impl Step {
             }
             Self::Packages => "each published crate builds from its package",
             Self::Dist => {
-                "the archive for machines without Rust is small, its programs run on a bare Debian, and they compile for Arm"
+                "the archive for machines without Rust is small, and its programs run on a bare Debian"
             }
+            Self::DistBuild => "all programs build for machines without Rust, and compile for Arm",
             Self::Card => "demo and suite drive a preloaded device through libibverbs and libmlx5",
         }
     }
@@ -138,7 +140,6 @@ impl Step {
         matches!(
             self,
             Self::Sanitizers
-                | Self::Miri
                 | Self::Dist
                 | Self::Fuzz
                 | Self::Clippy
@@ -148,12 +149,12 @@ impl Step {
         )
     }
 
-    /// Whether it may take as long as it likes beside any other step: it compiles, or tries out a model of threads, in a
-    /// folder of its own, and looks at no clock.
+    /// Whether it may take as long as it likes beside any other step: it compiles, interprets, or tries out a model of
+    /// threads, in a folder of its own, and looks at no clock.
     pub const fn can_wait(self) -> bool {
         matches!(
             self,
-            Self::Ptx | Self::Loom | Self::Packages | Self::OlderGpu
+            Self::Ptx | Self::DistBuild | Self::Miri | Self::Loom | Self::Packages | Self::OlderGpu
         )
     }
 
@@ -207,7 +208,8 @@ impl Step {
             Self::OlderGpu | Self::Sanitizers | Self::Template => &[Tool::Nightly],
             Self::RustCuda => super::rust_cuda::needs(),
             Self::Fuzz => &[Tool::Nightly, Tool::CxxCompiler, Tool::CargoFuzz],
-            Self::Dist => &[Tool::Nightly, Tool::BareDebian, Tool::ArmTarget],
+            Self::Dist => &[Tool::Nightly, Tool::BareDebian],
+            Self::DistBuild => &[Tool::Nightly, Tool::ArmTarget],
             // Its package brings libibverbs and libmlx5, which the demo loads.
             Self::Card => &[Tool::RdmaCoreHeaders],
             Self::PtxSources
