@@ -25,10 +25,10 @@ pub enum Step {
     Differential,
     Rounds,
     // From here on two at a time, those that take longest first.
-    Dist,
     Sanitizers,
-    Fuzz,
+    Dist,
     Clippy,
+    Fuzz,
     RustCuda,
     Doc,
     Book,
