@@ -435,20 +435,29 @@ impl Steps<'_> {
     }
 
     fn differential(&self, report: &mut Report) -> Result<(), StepError> {
-        let mut command = self.workspace.cargo();
-        command
-            .args(["test", "--profile", optimised::PROFILE, "-p", SOFT_HCA])
-            .args(["--test", TESTS, "differential::"]);
-        report.tests("differential", &self.capture(command, BUILD_DEADLINE)?);
-        Ok(())
+        self.optimised_tests(report, "differential", &["-p", SOFT_HCA, "differential::"])
     }
 
     fn rounds(&self, report: &mut Report) -> Result<(), StepError> {
+        self.optimised_tests(
+            report,
+            "rounds",
+            &["-p", PATTERNS, "--features=ranks", ROUNDS],
+        )
+    }
+
+    /// Some of a package's integration tests, optimised.
+    fn optimised_tests(
+        &self,
+        report: &mut Report,
+        title: &str,
+        which: &[&str],
+    ) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
         command
-            .args(["test", "--profile", optimised::PROFILE, "-p", PATTERNS])
-            .args(["--features", "ranks", "--test", TESTS, ROUNDS]);
-        report.tests("rounds", &self.capture(command, BUILD_DEADLINE)?);
+            .args(["test", "--profile", optimised::PROFILE, "--test", TESTS])
+            .args(which);
+        report.tests(title, &self.capture(command, BUILD_DEADLINE)?);
         Ok(())
     }
 

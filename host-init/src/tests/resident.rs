@@ -1,7 +1,7 @@
 //! A software HCA whose engine is a kernel, on a CPU's grid.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_wqe::{Completion, Syndrome, Wqe};
 use warpbell_kernels::soft_nic::soft_nic;
@@ -259,7 +259,9 @@ fn memory_is_kept_for_an_engine_that_is_late() {
     let given = buffer();
     let address = given.as_ptr();
     STATE.store(TO_STALL, Ordering::Release);
+    let give_up = Instant::now() + Duration::from_secs(300);
     while STATE.load(Ordering::Acquire) != STALLED {
+        assert!(Instant::now() < give_up, "the engine does not run");
         std::thread::yield_now();
     }
     let refused = domain.register(given, ALL).unwrap_err();
