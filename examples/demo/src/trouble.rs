@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use serde_json::json;
 use warpbell::wqe::{CompletionError, Remote, RemoteKey, Syndrome};
 use warpbell::{Cause, PostError, Slice, WaitError};
-use warpbell_host_init::{QueuePairConfig, Timers, entry};
+use warpbell_host_init::entry;
 use warpbell_kernels::bandwidth::{Sink, sink as receive, sink_prepare};
 use warpbell_kernels::demo::{self as kernels, Fill, Flagged, Transfer};
 use warpbell_kernels::outcome::Failure;
@@ -263,17 +263,7 @@ fn deadline(demo: &mut Demo, ends: &mut Ends) -> Result<Trouble, Error> {
 }
 
 fn peer_gone(demo: &mut Demo, ends: &mut Ends) -> Result<Trouble, Error> {
-    // Four tries of 4 ms each, instead of eight of 67 ms.
-    let timers = Timers {
-        acknowledge_timeout: 10,
-        retry_count: 3,
-        ..Timers::default()
-    };
-    let config = QueuePairConfig {
-        timers,
-        ..config(demo.arguments.depth)
-    };
-    let mut ends = Ends::new(&ends.one.node, &config)?;
+    let mut ends = Ends::new(&ends.one.node, &config(demo.arguments.depth))?;
     let passage = passage(demo, &ends.one, &ends.other)?;
     ends.lose_other()?;
     let there = passage.target.remote(0);

@@ -271,7 +271,8 @@ impl World {
     ///
     /// # Errors
     /// [`WorldError::OneSided`] on all ranks, if one of two does not name the other; [`WorldError::NoNeighbour`] for this
-    /// rank itself or one that there is not, [`WorldError::LeftOut`] for one that does not take part; [`WorldError::Connect`] if no wire leads to one; those of
+    /// rank itself or one that there is not, [`WorldError::LeftOut`] for one that does not take part;
+    /// [`WorldError::Ranks`] for one that is gone, [`WorldError::Connect`] if no wire leads to one that is not; those of
     /// [`ProtectionDomain::queue_pair`].
     pub fn connect(
         &mut self,
@@ -327,9 +328,15 @@ impl World {
         for makes_links in [true, false] {
             for (rank, pair) in &mut pairs {
                 let (_, contact) = &self.links.peers[rank];
-                if (ours.0 > contact.gid.0) == makes_links {
-                    self.connect_one(*rank, pair, theirs[rank])?;
+                if (ours.0 > contact.gid.0) != makes_links {
+                    continue;
                 }
+                let connected = self.connect_one(*rank, pair, theirs[rank]);
+                if connected.is_err() && makes_links {
+                    // No wire leads to a rank that is gone, and this names it. Those that are not wait here, too.
+                    self.barrier()?;
+                }
+                connected?;
             }
             // The first time: all links are there. The second time: nobody sends before the other end answers.
             self.barrier()?;

@@ -76,3 +76,30 @@ fn groups_have_barriers_of_their_own() {
         world.barrier().unwrap();
     });
 }
+
+/// The other one finds no wire to it, and says why.
+#[test]
+fn a_rank_that_vanishes_while_queue_pairs_are_connected_is_named() {
+    let named = job(20_021, 2, over(WireKind::SharedMemory), |world| {
+        let mut world = world.unwrap();
+        let other = 1 - world.rank();
+        let (_, contact) = world.links.peers[&other];
+        let device = world.domain().device();
+        // The end with the higher GID makes the link.
+        if device.gid().0 > contact.gid.0 {
+            let refused = words(world.connect([other], &config()));
+            return Some((other, refused));
+        }
+        device.soft_hca().unwrap().kill();
+        let end = End {
+            rank: other,
+            qpn: 1,
+            psn: 0,
+            card: None,
+        };
+        gather::by_rank(&mut *world.bootstrap, &[end], PATIENCE).unwrap();
+        None
+    });
+    let (gone, refused) = named.into_iter().flatten().next().unwrap();
+    assert!(refused.starts_with(&format!("rank {gone} ")), "{refused}");
+}
