@@ -354,7 +354,8 @@ impl Steps<'_> {
     fn loom(&self, report: &mut Report) -> Result<(), StepError> {
         let mut command = self.workspace.cargo();
         command
-            .args(["test", "--release", "--no-fail-fast", "--test", TESTS])
+            .args(["test", "--profile", optimised::PROFILE])
+            .args(["--no-fail-fast", "--test", TESTS])
             .env("RUSTFLAGS", "--cfg loom")
             .env("LOOM_MAX_PREEMPTIONS", LOOM_MAX_PREEMPTIONS)
             .env("CARGO_TARGET_DIR", self.workspace.target.join("loom"));

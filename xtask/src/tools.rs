@@ -448,7 +448,9 @@ impl<'a> Toolbox<'a> {
             .args(["--version", version])
             .args(options)
             .arg("--root")
-            .arg(tools_folder(self.workspace));
+            .arg(tools_folder(self.workspace))
+            // Nobody debugs it.
+            .env("CARGO_PROFILE_DEV_DEBUG", "false");
         finish(command)
     }
 
