@@ -55,6 +55,8 @@ struct Judge {
     namespace: Namespace,
     /// The port of the next row, because a port that was used stays taken for a while.
     port: u16,
+    /// Whether the virtual machine's link is bad.
+    link_is_bad: bool,
 }
 
 /// Runs the rows and prints them. The folder has an unpacked linux-image.
@@ -92,7 +94,10 @@ pub fn rows(kernel: &Path, runs: u32, wanted: &dyn Fn(&[&str]) -> bool, total: &
     all(CASES, &mut judge, total, "");
     total.row(["tc", "", "rxe's link becomes bad"], 1, || {
         match judge.guest.run(guest::BAD_LINK, DEADLINE) {
-            Ok(()) => Outcome::Well(String::new()),
+            Ok(()) => {
+                judge.link_is_bad = true;
+                Outcome::Well(String::new())
+            }
             Err(why) => Outcome::Badly(why),
         }
     });
@@ -111,6 +116,7 @@ impl Judge {
             guest,
             namespace,
             port: 20_000,
+            link_is_bad: false,
         })
     }
 
@@ -166,14 +172,28 @@ impl Judge {
         };
         let (well, said) = process.finish(deadline);
         let (status, rxe_said) = ended?;
-        match (well && status == 0, role) {
-            (true, Role::Server) => Ok(said),
-            (true, Role::Client) => Ok(rxe_said),
-            (false, _) => Err(format!(
-                "ours: {}\nrxe, status {status}: {}",
-                pair::last(&said),
-                pair::last(&rxe_said)
-            )),
+        let rxe_well = status == 0 && pair::is_right(&rxe_said);
+        let failure = format!(
+            "ours: {}\nrxe, status {status}: {}",
+            pair::last(&said),
+            pair::last(&rxe_said)
+        );
+        let (ours, rxe) = ((well, said), (rxe_well, rxe_said));
+        let [client, server] = match role {
+            Role::Server => [ours, rxe],
+            Role::Client => [rxe, ours],
+        };
+        // Neither end of a pingpong waits for the other at its end. If the last acknowledgement to one of them is lost, nobody
+        // is left to send it again; all that the other one waited for has come.
+        let one_is_enough = self.link_is_bad
+            && program.ends_with("_pingpong")
+            && [&client, &server]
+                .iter()
+                .all(|(_, said)| pair::is_right(said));
+        match (client, server) {
+            ((true, said), (true, _)) => Ok(said),
+            ((true, said), _) | (_, (true, said)) if one_is_enough => Ok(said),
+            _ => Err(failure),
         }
     }
 }
