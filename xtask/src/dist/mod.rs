@@ -14,8 +14,10 @@ mod target;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use indicatif::ProgressBar;
@@ -122,13 +124,17 @@ pub fn make(
     let folder = stage(workspace, target, spinner)?;
     let commit = Commit::find(&workspace.root)?;
     spinner.set_message("packing");
-    let archive = archive::pack(&folder, &commit)?;
-    spinner.set_message("making the Debian package");
-    let package = debian::pack(&folder, target, &commit)?;
+    // Each takes one thread for a minute or two.
+    let (archive, package) = thread::scope(|scope| {
+        let archive = scope.spawn(|| archive::pack(&folder, &commit));
+        let package = debian::pack(&folder, target, &commit);
+        let archive = archive.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (archive, package)
+    });
     Ok(Made {
+        archive: archive?,
+        package: package?,
         folder,
-        archive,
-        package,
     })
 }
 
