@@ -1,6 +1,6 @@
 //! Registered memory between guards, and what it should look like.
 
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use warpbell::wqe::{Local, Remote};
 use warpbell_host_init::{Access, Buffer, MemoryRegion, ProtectionDomain};
@@ -26,7 +26,7 @@ impl Arena {
         let buffer =
             Buffer::placed(here::node().nic_placement(), bytes + 2 * GUARD).expect("memory");
         let mut random = vec![0; buffer.len()];
-        StdRng::seed_from_u64(seed).fill_bytes(&mut random);
+        SmallRng::seed_from_u64(seed).fill_bytes(&mut random);
         buffer.write(0, &random).expect("inside");
         let region = register(domain, &buffer, access);
         Self { region, buffer }

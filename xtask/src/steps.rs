@@ -435,33 +435,6 @@ impl Steps<'_> {
         Ok(())
     }
 
-    fn differential(&self, report: &mut Report) -> Result<(), StepError> {
-        self.optimised_tests(report, "differential", &["-p", SOFT_HCA, "differential::"])
-    }
-
-    fn rounds(&self, report: &mut Report) -> Result<(), StepError> {
-        self.optimised_tests(
-            report,
-            "rounds",
-            &["-p", PATTERNS, "--features=ranks", ROUNDS],
-        )
-    }
-
-    /// Some of a package's integration tests, optimised.
-    fn optimised_tests(
-        &self,
-        report: &mut Report,
-        title: &str,
-        which: &[&str],
-    ) -> Result<(), StepError> {
-        let mut command = self.workspace.cargo();
-        command
-            .args(["test", "--profile", optimised::PROFILE, "--test", TESTS])
-            .args(which);
-        report.tests(title, &self.capture(command, BUILD_DEADLINE)?);
-        Ok(())
-    }
-
     /// Sources, toolchain and flags decide what the PTX is: where their hash is the committed one, so is the PTX, unless
     /// somebody has changed a file by hand. `Ptx` sees that.
     fn ptx_sources(&self, report: &mut Report) -> Result<(), StepError> {

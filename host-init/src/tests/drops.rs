@@ -10,7 +10,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use mlx5_wqe::{Completion, Syndrome, Wqe};
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell_soft_hca::shell::{Driver, HcaOptions};
 
@@ -44,7 +44,7 @@ struct Deaths {
 }
 
 impl Deaths {
-    fn draw(rng: &mut StdRng) -> Self {
+    fn draw(rng: &mut SmallRng) -> Self {
         let device = rng.random_bool(0.05);
         Self {
             target: rng.random_bool(0.4),
@@ -103,7 +103,7 @@ fn small(drive: Drive) -> Device {
 }
 
 /// A work request of any kind, on any bytes of both regions.
-fn request(rng: &mut StdRng, source: &MemoryRegion, target: &MemoryRegion) -> Wqe<1> {
+fn request(rng: &mut SmallRng, source: &MemoryRegion, target: &MemoryRegion) -> Wqe<1> {
     let most = source.len().min(target.len());
     let bytes = rng.random_range(8..=most);
     let offset = rng.random_range(0..=most - bytes) & !7;
@@ -118,7 +118,7 @@ fn request(rng: &mut StdRng, source: &MemoryRegion, target: &MemoryRegion) -> Wq
 
 /// Posts, drops the victims meanwhile, and learns how each work request ended. Returns how many objects were dropped.
 fn life(
-    rng: &mut StdRng,
+    rng: &mut SmallRng,
     shared: &[Device; 2],
     driver: &Arc<Driver>,
     dropper: &Sender<Victim>,
@@ -204,7 +204,7 @@ fn what_is_dropped_under_traffic_is_used_no_more_and_nothing_gets_lost() {
         for seed in 0..POSTERS {
             let (dropper, driver, shared, dropped) = (dropper.clone(), &driver, &shared, &dropped);
             scope.spawn(move || {
-                let mut rng = StdRng::seed_from_u64(seed);
+                let mut rng = SmallRng::seed_from_u64(seed);
                 while dropped.load(Ordering::Relaxed) < drops {
                     let more = life(&mut rng, shared, driver, &dropper);
                     dropped.fetch_add(more, Ordering::Relaxed);

@@ -1,12 +1,13 @@
-//! The steps that run optimised programs: the suite, the demo, and unmodified programs on the preloaded device.
+//! The steps that run optimised programs: the suite, the demo, unmodified programs on the preloaded device, and tests
+//! that take long.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
 use super::{
-    BUILD_DEADLINE, DEMO, DEMO_PACKAGE, HW_TESTS, PRELOAD, PROGRAMS, PROOFS, Report, RunError,
-    SOFT_HCA, StepError, Steps, minutes,
+    BUILD_DEADLINE, DEMO, DEMO_PACKAGE, HW_TESTS, PATTERNS, PRELOAD, PROGRAMS, PROOFS, ROUNDS,
+    Report, RunError, SOFT_HCA, StepError, Steps, TESTS, minutes,
 };
 use crate::built::{executable, without_json};
 use crate::count;
@@ -35,6 +36,19 @@ enum Need {
 }
 /// The Cargo profile of what is optimised: it takes a third less work than `release`.
 pub(super) const PROFILE: &str = "demo";
+/// The packages with the suite and the demo, as arguments of Cargo.
+const DAILY: [&str; 4] = ["-p", HW_TESTS, "-p", DEMO_PACKAGE];
+/// The others, with the features that all need together. The software HCA is there for its own: the proofs have them.
+const ALL: [&str; 8] = [
+    "-p",
+    PRELOAD,
+    "-p",
+    SOFT_HCA,
+    "-p",
+    PATTERNS,
+    "--features",
+    "warpbell-patterns/ranks",
+];
 /// How long one hardware test may take.
 const HW_TEST_DEADLINE: Duration = minutes(12);
 /// How long all unmodified programs together may take.
@@ -126,10 +140,9 @@ impl Steps<'_> {
         let mut build = self.workspace.cargo();
         build.args(["build", "--profile", PROFILE]);
         build.args(["--lib", "--bin", DEMO, "--bin", SUITE]);
-        build.args(["-p", HW_TESTS, "-p", DEMO_PACKAGE]);
+        build.args(DAILY);
         if self.extent.full || need != Need::Suite {
-            // The software HCA for its features: those that it has for the proofs.
-            build.args(["-p", PRELOAD, "-p", SOFT_HCA]);
+            build.args(ALL);
         }
         if need == Need::Programs {
             build.args(["-p", PROOFS, "--bin", PROGRAMS]);
@@ -162,6 +175,31 @@ impl Steps<'_> {
         self.hardware_tests(report, &built, &[&["--nic", "mlx5_0"]], |command| {
             command.env("LD_PRELOAD", &library);
         })
+    }
+
+    pub(super) fn differential(&self, report: &mut Report) -> Result<(), StepError> {
+        self.optimised_tests(report, "differential", "differential::")
+    }
+
+    pub(super) fn rounds(&self, report: &mut Report) -> Result<(), StepError> {
+        self.optimised_tests(report, "rounds", ROUNDS)
+    }
+
+    /// The integration tests with these words in their names, optimised, with what the programs are built of.
+    fn optimised_tests(
+        &self,
+        report: &mut Report,
+        title: &str,
+        which: &str,
+    ) -> Result<(), StepError> {
+        let mut command = self.workspace.cargo();
+        command
+            .args(["test", "--profile", PROFILE, "--test", TESTS])
+            .args(DAILY)
+            .args(ALL)
+            .arg(which);
+        report.tests(title, &self.capture(command, BUILD_DEADLINE)?);
+        Ok(())
     }
 
     /// A call of the demo.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell_cpu_grid::Grid;
 use warpbell_host_init::{Launch, QueuePairConfig, Timers, entry};
@@ -172,7 +172,7 @@ struct Bench {
     _sides: Sides,
     members: Vec<ExpertsMember>,
     grid: Grid,
-    rng: StdRng,
+    rng: SmallRng,
     routing: Routing,
     /// Each member's tokens: values, and choices.
     tokens: Vec<Vec<Token>>,
@@ -194,7 +194,7 @@ impl Bench {
             members: experts_of(&sides.domains(members), config).expect("an exchange"),
             _sides: sides,
             grid: Grid::new(config.blocks, 64),
-            rng: StdRng::seed_from_u64(27),
+            rng: SmallRng::seed_from_u64(27),
             routing: Routing::Any,
             tokens: Vec::new(),
             masked: None,

@@ -7,7 +7,7 @@ use mlx5_wqe::{
     CqDoorbellRecord, CqNumber, Cqe64, CqeOpcode, Doorbell, DoorbellRecord, Fence, Local, LocalKey,
     Octoword, Opcode, QpNumber, Remote, RemoteKey, Syndrome, UarPage, Wqe, WqeIndex,
 };
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use warpbell_soft_hca::engine::{
     Access, CompletionQueueAttributes, CompletionQueueSlot, CrossChannel, DirectMemory, Engine,
@@ -136,7 +136,7 @@ pub struct Node<'t> {
     completions: Vec<Completions>,
     words: Remote,
     card: Card,
-    rng: StdRng,
+    rng: SmallRng,
     now: u64,
     jumps: u32,
 }
@@ -188,7 +188,7 @@ impl<'t> Node<'t> {
                 key: RemoteKey(0),
             },
             card: Vec::new(),
-            rng: StdRng::seed_from_u64(plan.seed ^ (5 + side as u64) << 56),
+            rng: SmallRng::seed_from_u64(plan.seed ^ (5 + side as u64) << 56),
             now: 0,
             jumps: plan.jumps,
         };

@@ -6,7 +6,7 @@
 //! READ may still fetch is fenced, and so is a message whose payload an earlier READ or atomic fetches. Each direction
 //! of a queue pair has windows of its own. Only the words for atomics are shared, and the model finds their order.
 
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 /// The bytes of a queue pair's window, where its peer writes and reads.
@@ -189,7 +189,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn draw(seed: u64) -> Self {
-        let rng = &mut StdRng::seed_from_u64(seed);
+        let rng = &mut SmallRng::seed_from_u64(seed);
         let calm = rng.random_bool(0.1);
         let mut rate = |most: u32| match calm {
             true => 0,
@@ -256,7 +256,7 @@ impl Plan {
 
     /// A side's memory before anything happens.
     pub fn memory(&self, side: usize) -> Vec<u8> {
-        let rng = &mut StdRng::seed_from_u64(self.seed ^ (1 + side as u64) << 60);
+        let rng = &mut SmallRng::seed_from_u64(self.seed ^ (1 + side as u64) << 60);
         let layout = self.layout(side);
         let mut memory = vec![UNTOUCHED; layout.size];
         for (own, window) in layout.own.iter().zip(&layout.window) {
@@ -276,7 +276,7 @@ pub fn initial(word: usize) -> u64 {
     word as u64 * 1000
 }
 
-fn draw_pair(rng: &mut StdRng, most: usize) -> [Way; 2] {
+fn draw_pair(rng: &mut SmallRng, most: usize) -> [Way; 2] {
     let poison = match rng.random_range(0..10) {
         0 => Some(Poison::LocalKey),
         1 => Some(Poison::RemoteKey),
@@ -292,7 +292,7 @@ fn draw_pair(rng: &mut StdRng, most: usize) -> [Way; 2] {
 
 /// Draws what one side sends.
 struct Drawer<'r> {
-    rng: &'r mut StdRng,
+    rng: &'r mut SmallRng,
     poison: Option<Poison>,
     own: usize,
     inbox: usize,
@@ -307,7 +307,7 @@ struct Drawer<'r> {
 }
 
 impl<'r> Drawer<'r> {
-    fn new(rng: &'r mut StdRng, poison: Option<Poison>) -> Self {
+    fn new(rng: &'r mut SmallRng, poison: Option<Poison>) -> Self {
         Self {
             rng,
             poison,
@@ -471,7 +471,7 @@ impl<'r> Drawer<'r> {
     fn gather(&mut self, length: usize, inline: bool) -> Vec<Piece> {
         let most = self.rng.random_range(1..=8);
         let parts = self.cut(length, most);
-        let piece = |length: usize, rng: &mut StdRng, landed: &[Piece]| {
+        let piece = |length: usize, rng: &mut SmallRng, landed: &[Piece]| {
             // Inline data is copied when it is posted, before an answer has come.
             let again = !landed.is_empty() && !inline && rng.random_bool(0.25);
             let from = match again {
@@ -526,7 +526,7 @@ impl<'r> Drawer<'r> {
 }
 
 /// Takes fresh bytes of an area, now and then behind a few that stay untouched.
-fn take(rng: &mut StdRng, area: &mut usize, length: usize) -> Piece {
+fn take(rng: &mut SmallRng, area: &mut usize, length: usize) -> Piece {
     let offset = *area;
     *area = offset + length + 8 * rng.random_range(0..3);
     Piece { offset, length }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 
-use rand::rngs::StdRng;
+use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use rustix::net::sockopt;
 
@@ -38,7 +38,7 @@ pub struct Relay {
     /// Late packets to each HCA, with the number of packets that overtake them.
     late: [VecDeque<(u32, Vec<u8>)>; 2],
     fates: Fates,
-    random: StdRng,
+    random: SmallRng,
     /// Packets that were damaged.
     pub damaged: u64,
 }
@@ -59,7 +59,7 @@ impl Relay {
             ends,
             late: Default::default(),
             fates,
-            random: StdRng::seed_from_u64(seed),
+            random: SmallRng::seed_from_u64(seed),
             damaged: 0,
         }
     }
