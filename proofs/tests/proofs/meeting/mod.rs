@@ -175,7 +175,7 @@ fn ping_pong(role: Role, ours: &[&str], theirs: &[&str], kill: Kill) -> Met {
     meet(&mut example, program.args(theirs), role, kill)
 }
 
-/// It goes well, and both ends have checked what they received. Theirs checks as a server (`-c`), and only says it.
+/// It goes well, and both ends have checked what they received: theirs checks as a server (`-c`).
 #[track_caller]
 fn well(role: Role, ours: &[&str], theirs: &[&str]) {
     let met = ping_pong(role, ours, &[&["-c"], theirs].concat(), None);
@@ -183,7 +183,6 @@ fn well(role: Role, ours: &[&str], theirs: &[&str]) {
     let name = ["client", "server"][usize::from(role == Role::Server)];
     assert_eq!(document["role"], name);
     assert_eq!(document["results"][0]["verified"], true);
-    assert!(!met.theirs.1.contains("invalid"), "{}", met.theirs.1);
     println!("{document:#}\n{}", met.theirs.1);
 }
 
