@@ -38,7 +38,8 @@ enum Need {
 pub(super) const PROFILE: &str = "demo";
 /// The packages with the suite and the demo, as arguments of Cargo.
 const DAILY: [&str; 4] = ["-p", HW_TESTS, "-p", DEMO_PACKAGE];
-/// The others, with the features that all need together. The software HCA is there for its own: the proofs have them.
+/// The packages that the full extent adds, with a feature of theirs. Every call has all of them, so that Cargo finds the same
+/// features each time and builds nothing again. The software HCA is named for its default features, which the proofs use.
 const ALL: [&str; 8] = [
     "-p",
     PRELOAD,
