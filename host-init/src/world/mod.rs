@@ -272,8 +272,8 @@ impl World {
     /// # Errors
     /// [`WorldError::OneSided`] on all ranks, if one of two does not name the other; [`WorldError::NoNeighbour`] for this
     /// rank itself or one that there is not, [`WorldError::LeftOut`] for one that does not take part;
-    /// [`WorldError::Ranks`] for one that is gone, [`WorldError::Connect`] if no wire leads to one that is not; those of
-    /// [`ProtectionDomain::queue_pair`].
+    /// [`WorldError::Ranks`] for one that is gone, [`WorldError::Connect`] for one that is there and cannot be connected;
+    /// those of [`ProtectionDomain::queue_pair`].
     pub fn connect(
         &mut self,
         neighbours: impl IntoIterator<Item = u32>,
@@ -333,7 +333,7 @@ impl World {
                 }
                 let connected = self.connect_one(*rank, pair, theirs[rank]);
                 if connected.is_err() && makes_links {
-                    // No wire leads to a rank that is gone, and this names it. Those that are not wait here, too.
+                    // If the other rank is gone, this says so. The ranks that are there come to the barrier behind this loop.
                     self.barrier()?;
                 }
                 connected?;

@@ -77,7 +77,7 @@ fn groups_have_barriers_of_their_own() {
     });
 }
 
-/// The other one finds no wire to it, and says why.
+/// The other rank finds no wire to it, and says that it is gone rather than that.
 #[test]
 fn a_rank_that_vanishes_while_queue_pairs_are_connected_is_named() {
     let named = job(20_021, 2, over(WireKind::SharedMemory), |world| {
