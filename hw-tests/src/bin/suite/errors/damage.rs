@@ -71,6 +71,9 @@ pub fn every_field() {
         (Syndrome::REMOTE_INVALID_REQUEST, VendorCode::REMOTE_REQUEST);
     const LENGTH: (Syndrome, VendorCode) = (Syndrome::LOCAL_LENGTH, VendorCode::NONE);
     let misplaced = (theirs.address + 4).to_be_bytes();
+    // Keys are random: any byte may be theirs.
+    let other_key = |key: u32| [!key.to_be_bytes()[3]];
+    let (our_key, their_key) = (other_key(ours.key.0), other_key(theirs.key.0));
     let cases: [(&str, usize, &[u8], _); 14] = [
         ("the modifier", 0, &[9], (write, OPERATION)),
         ("the index", 2, &[7], (write, OPERATION)),
@@ -91,9 +94,9 @@ pub fn every_field() {
         ),
         ("the fence", 11, &[7 << 5 | 8], (write, OPERATION)),
         ("the remote address", 16, &[0xff], (write, REMOTE)),
-        ("the remote key", 27, &[0xff], (write, REMOTE)),
+        ("the remote key", 27, &their_key, (write, REMOTE)),
         ("the byte count", 32, &[0, 0, 0, 0], (write, LENGTH)),
-        ("the local key", 39, &[0xff], (write, LOCAL)),
+        ("the local key", 39, &our_key, (write, LOCAL)),
         ("inline data in a read", 32, &[0x80], (read, OPERATION)),
         ("a misaligned atomic", 16, &misplaced, (add, REQUEST)),
     ];
