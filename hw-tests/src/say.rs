@@ -12,6 +12,11 @@ pub fn say(line: impl Display) {
     check(writeln!(stdout(), "{line}"));
 }
 
+/// Prints part of a line at once.
+pub fn say_part(part: impl Display) {
+    check(write!(stdout(), "{part}").and_then(|()| stdout().flush()));
+}
+
 /// What a command finds among the arguments. After `--help` and after wrong ones the program ends, with status 0 and 2.
 pub fn matches(command: Command) -> ArgMatches {
     command.try_get_matches().unwrap_or_else(|end| {

@@ -1,5 +1,6 @@
-//! What the suite's programs refuse, what they do with their output, and how often patterns ring doorbells.
+//! What the suite's programs refuse, what they say and where it goes, and how often patterns ring doorbells.
 
 mod doorbells;
 mod machine;
 mod output;
+mod suite;

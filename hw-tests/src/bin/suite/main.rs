@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, CommandFactory, FromArgMatches, Parser};
 use warpbell_hw_tests::machine::Machine;
-use warpbell_hw_tests::say::{matches, say};
+use warpbell_hw_tests::say::{matches, say, say_part};
 
 /// A test: its name, what it proves, and its function.
 type Test = (&'static str, &'static str, fn(&Machine) -> ExitCode);
@@ -149,6 +149,10 @@ struct Arguments {
         hide_default_value = true
     )]
     under: String,
+    /// The most seconds for a test: one that has not ended by then has failed. Each has a deadline of its own below
+    /// half an hour
+    #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
+    deadline: u64,
     /// Only print the tests' names, one a line
     #[arg(long)]
     list: bool,
@@ -157,8 +161,6 @@ struct Arguments {
     arguments: Vec<String>,
 }
 
-/// Far more than the deadline of any test, which ends it by itself.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
 /// Between two looks at a test.
 const NAP: Duration = Duration::from_millis(5);
 
@@ -227,30 +229,32 @@ fn run(arguments: &Arguments) -> io::Result<Counts> {
     let mut counts = Counts::default();
     for time in 1..=arguments.times {
         let began = Instant::now();
-        let mut words = Vec::new();
-        for name in &arguments.tests {
+        let mut failed = Vec::new();
+        say_part(format_args!("{time} of {}", arguments.times));
+        for (number, name) in arguments.tests.iter().enumerate() {
+            // The name before the test, so that a reader knows which one runs.
+            let separator = if number == 0 { ":" } else { "," };
+            say_part(format_args!("{separator} {name}"));
             let started = Instant::now();
             let (ended, output) = test(&program, name, arguments)?;
             let took = started.elapsed().as_secs_f64();
             match ended {
                 Ended::Passed => {
                     counts.passed += 1;
-                    words.push(format!("{name} passed in {took:.1} s"));
+                    say_part(format_args!(" passed in {took:.1} s"));
                 }
-                Ended::Skipped(why) => words.push(format!("{name} skipped ({why})")),
+                Ended::Skipped(why) => say_part(format_args!(" skipped ({why})")),
                 Ended::Failed => {
                     counts.failed += 1;
-                    words.push(format!("{name} FAILED"));
-                    say(format_args!("---- {name} ----\n{}", output.trim_end()));
+                    say_part(format_args!(" FAILED in {took:.1} s"));
+                    failed.push((name, output));
                 }
             }
         }
-        let took = began.elapsed().as_secs_f64();
-        say(format_args!(
-            "{time} of {}: {}; {took:.1} s",
-            arguments.times,
-            words.join(", ")
-        ));
+        say(format_args!("; {:.1} s", began.elapsed().as_secs_f64()));
+        for (name, output) in failed {
+            say(format_args!("---- {name} ----\n{}", output.trim_end()));
+        }
     }
     Ok(counts)
 }
@@ -277,11 +281,11 @@ fn test(program: &Path, name: &str, arguments: &Arguments) -> io::Result<(Ended,
         .stderr(file.0.try_clone()?)
         .spawn()
         .map_err(missing)?;
-    let began = Instant::now();
+    let (began, deadline) = (Instant::now(), Duration::from_secs(arguments.deadline));
     let status = loop {
         match child.try_wait()? {
             Some(status) => break Some(status),
-            None if began.elapsed() > LIMIT => {
+            None if began.elapsed() > deadline => {
                 child.kill()?;
                 child.wait()?;
                 break None;
