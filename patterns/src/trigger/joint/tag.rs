@@ -13,8 +13,8 @@ use warpbell::{Deadline, SendQueueHandle};
 /// How far all but the kernels' additions reaches: the host looks at what kernels do.
 pub(super) const EVERYWHERE: Reach = Reach::System;
 /// How far the kernels' additions reach. CUDA promises that one of system scope is atomic only where GPU and host have
-/// atomics in common, which they have not behind PCIe. Only threads of one processor add, and the host only loads: what
-/// it may conclude from that, the fences say, which have the system's scope.
+/// atomics in common, which they have not behind PCIe. Only threads of one processor add. The host only loads, behind
+/// fences of the system's scope; that it sees additions of the GPU's scope rests on the hardware, not on CUDA's promise.
 const AMONG_KERNELS: Reach = Reach::Gpu;
 
 /// The words of a tag, 32 bytes, in memory that kernels and host reach: a `Tally`, an `Offer`, and what the host
