@@ -149,8 +149,8 @@ struct Arguments {
         hide_default_value = true
     )]
     under: String,
-    /// The most seconds for a test: one that has not ended by then has failed. Each has a deadline of its own below
-    /// half an hour
+    /// The most seconds for a test: one that has not ended by then has failed. Each test also has a deadline of its own,
+    /// below half an hour
     #[arg(long, value_name = "SECONDS", default_value_t = 1800, value_parser = clap::value_parser!(u64).range(1..))]
     deadline: u64,
     /// Only print the tests' names, one a line
@@ -236,7 +236,7 @@ fn run(arguments: &Arguments) -> io::Result<Counts> {
             let separator = if number == 0 { ":" } else { "," };
             say_part(format_args!("{separator} {name}"));
             let started = Instant::now();
-            let (ended, output) = test(&program, name, arguments)?;
+            let (ended, output) = test(&program, name, arguments).inspect_err(|_| say(""))?;
             let took = started.elapsed().as_secs_f64();
             match ended {
                 Ended::Passed => {
