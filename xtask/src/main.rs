@@ -41,7 +41,7 @@ use launch::{Launch, LaunchError, become_launcher};
 use mutants::{Group, MutantsError};
 use ptx::by_rust_cuda;
 use ptx::rust_cuda::{COMPONENTS, Checkout};
-use ptx::{Assemble, Compiler, PtxError};
+use ptx::{Compiler, PtxError};
 use report::{Failure, Report};
 use run::{Ending, RunError};
 use say::say;
@@ -468,11 +468,7 @@ fn build_ptx(check: bool, renew_record: bool) -> Result<bool, CommandError> {
     let spinner = spinner();
     let needs = [Tool::Nightly, Tool::Ptxas];
     Toolbox::new(&workspace, &spinner, Installs::chosen(false), &needs).ensure(&needs)?;
-    let which = match check || renew_record {
-        true => Assemble::All,
-        false => Assemble::Changed,
-    };
-    let built = ptx::build(&workspace, &spinner, which)?;
+    let built = ptx::build(&workspace, &spinner)?;
     spinner.finish_and_clear();
     let changes = built.changes()?;
     let mut wrong = built.problems().to_vec();

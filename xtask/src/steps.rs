@@ -26,7 +26,7 @@ use crate::built::{executable, without_json};
 use crate::count;
 use crate::dist::DistError;
 use crate::launch::RANKS;
-use crate::ptx::{self, Assemble, PtxError};
+use crate::ptx::{self, PtxError};
 use crate::report::Report;
 use crate::run::{self, Finished, RunError};
 use crate::tools::{self, unpacked};
@@ -96,31 +96,29 @@ const DROPS: &str = "WARPBELL_DROPS";
 /// How many tests run at the same time.
 const TEST_THREADS: &str = "4";
 
-/// What miri interprets: a package and the arguments that choose its tests.
-const MIRI: [(&str, &[&str], &str); 5] = [
-    // It has no unsafe code itself: only what its layouts ask of other crates is interpreted.
+/// What miri interprets: a package, the arguments that choose its tests, miri's flags, and how many cases each property test
+/// tries, since miri is some hundred times slower.
+const MIRI: [(&str, &[&str], &str, &str); 5] = [
+    // It has no unsafe code itself: only what its layouts ask of other crates is interpreted, which depends on their types
+    // and hardly on values.
     (
         "mlx5-wqe",
         &["--features", "prm", "--test", TESTS],
-        "-Zmiri-strict-provenance",
+        STRICT,
+        "2",
     ),
-    ("warpbell-gpu", &["--lib"], "-Zmiri-strict-provenance"),
-    (
-        "warpbell",
-        &["--lib", "--tests"],
-        "-Zmiri-strict-provenance",
-    ),
-    (PATTERNS, &["--lib", "--tests"], "-Zmiri-strict-provenance"),
+    ("warpbell-gpu", &["--lib"], STRICT, "8"),
+    ("warpbell", &["--lib", "--tests"], STRICT, "8"),
+    (PATTERNS, &["--lib", "--tests"], STRICT, "8"),
     // Its addresses are numbers, as a NIC's are.
     (
         SOFT_HCA,
         &["--lib", "engine::memory"],
         "-Zmiri-permissive-provenance",
+        "8",
     ),
 ];
-
-/// How many cases a property test tries under miri, which is some hundred times slower.
-const MIRI_PROPTEST_CASES: &str = "8";
+const STRICT: &str = "-Zmiri-strict-provenance";
 
 /// A GPU whose only fence is the one that both releases and acquires.
 const OLDER_GPU_RUSTFLAGS: &str = "-Ctarget-cpu=sm_80 -Ctarget-feature=+ptx82";
@@ -376,7 +374,7 @@ impl Steps<'_> {
         ) {
             return Ok(());
         }
-        let interpret = |(package, args, provenance): (&str, &[&str], &str)| {
+        let interpret = |(package, args, provenance, cases): (&str, &[&str], &str, &str)| {
             // Property tests read the environment and their files, which isolation forbids.
             let mut command = tools::nightly_cargo(self.workspace);
             command
@@ -386,7 +384,7 @@ impl Steps<'_> {
                     "MIRIFLAGS",
                     format!("{provenance} -Zmiri-disable-isolation"),
                 )
-                .env("PROPTEST_CASES", MIRI_PROPTEST_CASES);
+                .env("PROPTEST_CASES", cases);
             self.capture(command, BUILD_DEADLINE)
         };
         let finished = run::beside_each_other(&MIRI, |call| interpret(*call))?;
@@ -448,7 +446,7 @@ impl Steps<'_> {
     }
 
     fn ptx(&self, report: &mut Report) -> Result<(), StepError> {
-        let built = ptx::build(self.workspace, self.spinner, Assemble::All)?;
+        let built = ptx::build(self.workspace, self.spinner)?;
         let checks = [
             ("local memory", built.problems().to_vec()),
             ("the record", built.changes()?),

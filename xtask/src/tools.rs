@@ -34,7 +34,7 @@ const PROTOBUF: &str = "protobuf==6.33.6";
 /// The package of PyPI with ptxas, and its version: another one may allot registers in another way. Before
 /// 13.5 it assembles instructions that the target has not, without a word.
 const PTXAS_PACKAGE: &str = "nvidia-cuda-nvcc";
-const PTXAS_VERSION: &str = "13.5.37";
+pub const PTXAS_VERSION: &str = "13.5.37";
 
 /// The packages of PyPI with libNVVM and CUDA's headers, of ptxas' version.
 const CUDA_PACKAGES: [&str; 2] = ["nvidia-nvvm", "nvidia-cuda-runtime"];

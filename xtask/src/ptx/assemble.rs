@@ -5,6 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use sha2::{Digest, Sha256};
+
+use super::sources::add;
 use crate::run::{self, RunError};
 use crate::workspace::clean_command;
 
@@ -43,6 +46,22 @@ pub fn assemble(
     })
 }
 
+/// The hash of what a version of ptxas has assembled, each module's name with its text, and of the record of what it said.
+pub fn hash<'a>(
+    version: &str,
+    modules: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    record: &str,
+) -> String {
+    let mut hash = Sha256::new();
+    add(&mut hash, version.as_bytes());
+    for (name, text) in modules {
+        add(&mut hash, name.as_bytes());
+        add(&mut hash, text);
+    }
+    add(&mut hash, record.as_bytes());
+    format!("{:x}", hash.finalize())
+}
+
 /// Reads `ptxas -v`: each entry's own properties, its registers and its whole stack, then the properties of
 /// the functions that it calls.
 fn resources(output: &str) -> HashMap<String, Resources> {
@@ -72,6 +91,24 @@ fn resources(output: &str) -> HashMap<String, Resources> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_version_module_or_record_is_another_hash() {
+        let one =
+            |version, text: &str, record| hash(version, [("kernels", text.as_bytes())], record);
+        let first = one("13.5", "ret;", "write 36");
+        assert_eq!(first.len(), 64);
+        assert_eq!(first, one("13.5", "ret;", "write 36"));
+        for other in [
+            one("13.6", "ret;", "write 36"),
+            one("13.5", "exit;", "write 36"),
+            one("13.5", "ret;", "write 37"),
+            one("13.5", "ret;w", "rite 36"),
+            hash("13.5", [], "write 36"),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
 
     #[test]
     fn reads_what_ptxas_says_of_each_kernel() {

@@ -98,6 +98,9 @@ pub fn targets(names: &[String]) -> Vec<&'static Target> {
 /// would slow down every load of the others.
 const MODULES: [&str; 4] = ["suite", "soft_nic", "kernels", "papers"];
 
+/// The file with the hash of what ptxas has assembled, and of what it said.
+const ASSEMBLED: &str = "assembled.sha256";
+
 /// The path of the kernel that an entry's name stands for (`warpbell::Symbol`): without the number for its parameters.
 fn path_of(symbol: &str) -> String {
     let path = symbol.strip_prefix("warpbell$").unwrap_or(symbol);
@@ -196,11 +199,7 @@ struct File {
 
 impl File {
     fn new(root: &Path, name: String, text: String) -> Result<Self, PtxError> {
-        let is_committed = match fs::read(prebuilt(root).join(&name)) {
-            Ok(content) => decompress(&name, content)? == text.as_bytes(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(error.into()),
-        };
+        let is_committed = committed(root, &name)?.is_some_and(|one| one == text.as_bytes());
         Ok(Self {
             name,
             text,
@@ -217,25 +216,14 @@ pub struct Built {
     root: PathBuf,
 }
 
-/// Which modules are assembled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Assemble {
-    All,
-    /// Those whose text is not the committed one: what ptxas says of that is in the record.
-    Changed,
-}
-
-/// Compiles the kernels for every target and assembles them.
-pub fn build(
-    workspace: &Workspace,
-    spinner: &ProgressBar,
-    which: Assemble,
-) -> Result<Built, PtxError> {
+/// Compiles the kernels for every target, and assembles the modules whose text is not the committed one: what ptxas says of
+/// that is in the record.
+pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxError> {
     let ptxas = &tools::ptxas(workspace);
     let root = workspace.root.join("ptx");
-    let recorded = &match which {
-        Assemble::All => Record::default(),
-        Assemble::Changed => committed_record(&root)?,
+    let recorded = &match is_assembled(&root)? {
+        true => committed_record(&root)?,
+        false => Record::default(),
     };
     let toolchain = Toolchain::find(workspace)?;
     let library = build::compile(workspace, &toolchain, |line| {
@@ -244,12 +232,7 @@ pub fn build(
     spinner.set_message("optimising");
     let compiled = Kernels::optimised(&toolchain, &library, workspace.target.join("ptx"))?;
     spinner.set_message("generating and assembling PTX");
-    let wanted = MODULES.iter().flat_map(|module| {
-        let targets = TARGETS.iter();
-        let targets = targets.filter(|target| target.suite || *module != "suite");
-        targets.map(move |target| (*module, target))
-    });
-    let parts = run::beside_each_other(&Vec::from_iter(wanted), |(module, target)| {
+    let parts = run::beside_each_other(&Vec::from_iter(wanted()), |(module, target)| {
         part(workspace, &compiled, module, target, ptxas, recorded)
     })?;
     let (mut files, mut kernels, mut costs) = (Vec::new(), Vec::new(), Vec::new());
@@ -258,17 +241,52 @@ pub fn build(
         kernels.append(&mut part.kernels);
         costs.append(&mut part.costs);
     }
+    let (record, problems) = judged(costs, &[]);
+    let modules = files.iter().map(|file| (&*file.name, file.text.as_bytes()));
+    let assembled = hash_of_assembled(modules, &record.to_string());
+    files.push(File::new(&root, ASSEMBLED.into(), assembled)?);
     kernels.sort();
     kernels.dedup();
     files.push(File::new(&root, "kernels.txt".into(), kernels.concat())?);
     files.push(hash_of_sources(workspace)?);
-    let (record, problems) = judged(costs, &[]);
     Ok(Built {
         files,
         record,
         problems,
         root,
     })
+}
+
+/// The modules, with the targets that each is built for.
+fn wanted() -> impl Iterator<Item = (&'static str, &'static Target)> {
+    MODULES.into_iter().flat_map(|module| {
+        let targets = TARGETS.iter();
+        let targets = targets.filter(move |target| target.suite || module != "suite");
+        targets.map(move |target| (module, target))
+    })
+}
+
+/// Whether the committed record is what ptxas said of the committed modules. It is if the committed hash is theirs: that is
+/// written only with modules that were assembled.
+fn is_assembled(root: &Path) -> Result<bool, PtxError> {
+    let mut modules = Vec::new();
+    for (module, target) in wanted() {
+        let name = file_of(module, target);
+        let text = committed(root, &name)?.unwrap_or_default();
+        modules.push((name, text));
+    }
+    let modules = modules.iter().map(|(name, text)| (&**name, &**text));
+    let hash = hash_of_assembled(modules, &committed_record(root)?.to_string());
+    Ok(committed(root, ASSEMBLED)?.is_some_and(|one| one == hash.as_bytes()))
+}
+
+/// The text of [`ASSEMBLED`].
+fn hash_of_assembled<'a>(
+    modules: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+    record: &str,
+) -> String {
+    let hash = assemble::hash(tools::PTXAS_VERSION, modules, record);
+    format!("{hash}\n")
 }
 
 /// The record of all costs, and what is wrong with the kernels; `known` may use local memory, too.
@@ -344,7 +362,7 @@ fn part(
     let path = workspace.target.join(format!("ptx/{name}.ptx"));
     fs::write(&path, &text)?;
     let root = workspace.root.join("ptx");
-    let file = File::new(&root, format!("{name}.ptx.gz"), text)?;
+    let file = File::new(&root, file_of(module, target), text)?;
     let recorded = file.is_committed.then_some(recorded);
     let costs = costs(ptxas, target, name, &path, &file.text, recorded)?;
     let lines = kernels
@@ -461,6 +479,20 @@ fn prebuilt(root: &Path) -> PathBuf {
     root.join("prebuilt")
 }
 
+/// What a file there holds, not compressed; nothing where there is none.
+fn committed(root: &Path, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(prebuilt(root).join(name)) {
+        Ok(content) => decompress(name, content).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file of a module.
+fn file_of(module: &str, target: &Target) -> String {
+    format!("{module}.{}.ptx.gz", target.name)
+}
+
 fn record_path(root: &Path) -> PathBuf {
     root.join("record.txt")
 }
@@ -502,6 +534,41 @@ fn decompress(name: &str, bytes: Vec<u8>) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_holds_while_its_modules_its_costs_and_their_hash_are_the_committed_ones() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let write = |name: &str, text: &str| {
+            let content = compress(name, text.as_bytes()).unwrap();
+            fs::write(prebuilt(root).join(name), content).unwrap();
+        };
+        let record = |registers| {
+            let mut record = Record::default();
+            let mut costs = Costs::default();
+            costs.resources.registers = registers;
+            assert!(record.insert("write", "sm_90", &costs));
+            record.to_string()
+        };
+        fs::create_dir(prebuilt(root)).unwrap();
+        let names = Vec::from_iter(wanted().map(|(module, target)| file_of(module, target)));
+        names.iter().for_each(|name| write(name, "ret;"));
+        fs::write(record_path(root), record(36)).unwrap();
+        assert!(!is_assembled(root).unwrap(), "there is no hash");
+
+        let modules = names.iter().map(|name| (&**name, "ret;".as_bytes()));
+        write(ASSEMBLED, &hash_of_assembled(modules, &record(36)));
+        assert!(is_assembled(root).unwrap());
+        fs::write(record_path(root), record(37)).unwrap();
+        assert!(!is_assembled(root).unwrap(), "a cost was changed by hand");
+        fs::write(record_path(root), record(36)).unwrap();
+        write(&names[1], "exit;");
+        assert!(!is_assembled(root).unwrap(), "a module was changed by hand");
+        fs::remove_file(prebuilt(root).join(&names[1])).unwrap();
+        assert!(!is_assembled(root).unwrap(), "a module is missing");
+        write(&names[1], "ret;");
+        assert!(is_assembled(root).unwrap());
+    }
 
     #[test]
     fn a_kernel_is_known_by_its_name() {

@@ -42,18 +42,21 @@ pub fn hash(root: &Path, toolchain: &str, flags: &str) -> io::Result<String> {
     files.sort();
     let mut hash = Sha256::new();
     for text in [toolchain, flags] {
-        hash.update((text.len() as u64).to_le_bytes());
-        hash.update(text);
+        add(&mut hash, text.as_bytes());
     }
     for file in files {
         let content = fs::read(&file)?;
         let name = file.strip_prefix(root).unwrap_or(&file).to_string_lossy();
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name.as_bytes());
-        hash.update((content.len() as u64).to_le_bytes());
-        hash.update(content);
+        add(&mut hash, name.as_bytes());
+        add(&mut hash, &content);
     }
     Ok(format!("{:x}", hash.finalize()))
+}
+
+/// Adds a part to a hash, with its length, so that no other parts come to the same.
+pub fn add(hash: &mut Sha256, part: &[u8]) {
+    hash.update((part.len() as u64).to_le_bytes());
+    hash.update(part);
 }
 
 /// Adds a file, or all files below a folder, but the hosts' halves of patterns: no kernel is made of them.
