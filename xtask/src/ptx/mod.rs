@@ -216,8 +216,8 @@ pub struct Built {
     root: PathBuf,
 }
 
-/// Compiles the kernels for every target, and assembles the modules whose text is not the committed one: what ptxas says of
-/// that is in the record.
+/// Compiles the kernels for every target. Only modules whose text is not the committed one are assembled, while the record
+/// holds: it has what ptxas said of the others.
 pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxError> {
     let ptxas = &tools::ptxas(workspace);
     let root = workspace.root.join("ptx");
