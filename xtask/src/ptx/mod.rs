@@ -221,10 +221,7 @@ pub struct Built {
 pub fn build(workspace: &Workspace, spinner: &ProgressBar) -> Result<Built, PtxError> {
     let ptxas = &tools::ptxas(workspace);
     let root = workspace.root.join("ptx");
-    let recorded = &match is_assembled(&root)? {
-        true => committed_record(&root)?,
-        false => Record::default(),
-    };
+    let recorded = &record_that_holds(&root)?;
     let toolchain = Toolchain::find(workspace)?;
     let library = build::compile(workspace, &toolchain, |line| {
         spinner.set_message(line.trim().to_owned());
@@ -266,9 +263,10 @@ fn wanted() -> impl Iterator<Item = (&'static str, &'static Target)> {
     })
 }
 
-/// Whether the committed record is what ptxas said of the committed modules. It is if the committed hash is theirs: that is
-/// written only with modules that were assembled.
-fn is_assembled(root: &Path) -> Result<bool, PtxError> {
+/// The committed record if it is what ptxas said of the committed modules, otherwise an empty one. It is if the committed
+/// hash is theirs: that is written only with modules that were assembled.
+fn record_that_holds(root: &Path) -> Result<Record, PtxError> {
+    let record = committed_record(root)?;
     let mut modules = Vec::new();
     for (module, target) in wanted() {
         let name = file_of(module, target);
@@ -276,8 +274,9 @@ fn is_assembled(root: &Path) -> Result<bool, PtxError> {
         modules.push((name, text));
     }
     let modules = modules.iter().map(|(name, text)| (&**name, &**text));
-    let hash = hash_of_assembled(modules, &committed_record(root)?.to_string());
-    Ok(committed(root, ASSEMBLED)?.is_some_and(|one| one == hash.as_bytes()))
+    let hash = hash_of_assembled(modules, &record.to_string());
+    let holds = committed(root, ASSEMBLED)?.is_some_and(|one| one == hash.as_bytes());
+    Ok(if holds { record } else { Record::default() })
 }
 
 /// The text of [`ASSEMBLED`].
@@ -550,24 +549,28 @@ mod tests {
             assert!(record.insert("write", "sm_90", &costs));
             record.to_string()
         };
+        let holds = || {
+            let record = record_that_holds(root).unwrap();
+            record.resources("write", "sm_90").is_some()
+        };
         fs::create_dir(prebuilt(root)).unwrap();
         let names = Vec::from_iter(wanted().map(|(module, target)| file_of(module, target)));
         names.iter().for_each(|name| write(name, "ret;"));
         fs::write(record_path(root), record(36)).unwrap();
-        assert!(!is_assembled(root).unwrap(), "there is no hash");
+        assert!(!holds(), "there is no hash");
 
         let modules = names.iter().map(|name| (&**name, "ret;".as_bytes()));
         write(ASSEMBLED, &hash_of_assembled(modules, &record(36)));
-        assert!(is_assembled(root).unwrap());
+        assert!(holds());
         fs::write(record_path(root), record(37)).unwrap();
-        assert!(!is_assembled(root).unwrap(), "a cost was changed by hand");
+        assert!(!holds(), "a cost was changed by hand");
         fs::write(record_path(root), record(36)).unwrap();
         write(&names[1], "exit;");
-        assert!(!is_assembled(root).unwrap(), "a module was changed by hand");
+        assert!(!holds(), "a module was changed by hand");
         fs::remove_file(prebuilt(root).join(&names[1])).unwrap();
-        assert!(!is_assembled(root).unwrap(), "a module is missing");
+        assert!(!holds(), "a module is missing");
         write(&names[1], "ret;");
-        assert!(is_assembled(root).unwrap());
+        assert!(holds());
     }
 
     #[test]
